@@ -1,0 +1,3 @@
+"""classwise: class-by-class adversarial robustness."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,18 @@
+"""Errors a user can act on: each names the value, what was expected, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Something the caller gave is wrong; the command line prints it without a traceback."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
+    """An error for a name that does not exist, naming the nearest one that does."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    return UserError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}.")

@@ -1,0 +1,282 @@
+"""The table everything else reads: one row per (example, attack).
+
+Attacks and training write `Records`; every metric, table, figure and report is a pure function of them.
+"Clean" is the identity attack, so clean and robust accuracy are the same function of different rows.
+Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from classwise.errors import UserError, unknown
+
+Array = npt.NDArray[Any]
+Protocol = Literal["any", "final"]
+Coverage = Literal["all", "standing"]
+
+CLEAN = "clean"
+WORST_CASE = "worst_case"
+
+#: Every column of the table with its stored type. `probs` is optional and kept apart, as a matrix.
+COLUMNS: dict[str, pa.DataType] = {
+    "index": pa.int64(),  # position of the example in its data set
+    "label": pa.int32(),
+    "attack": pa.string(),
+    "eps": pa.float64(),  # the radius this example was attacked with
+    "prediction": pa.int32(),  # of the untouched model, at the recorded point
+    "confidence": pa.float32(),  # probability of the prediction
+    "true_prob": pa.float32(),  # probability of the label
+    "loss": pa.float32(),  # cross entropy of the label
+    "distance": pa.float32(),  # of the recorded point from the clean one, in the threat's norm
+    "step": pa.int32(),  # gradient steps spent on this example
+}
+
+
+@dataclass(frozen=True)
+class AttackInfo:
+    """How an attack's rows came about: its settings, and which examples it saw and was judged on.
+
+    protocol: "any" if a row is broken as soon as any point tried breaks it, "final" if the last iterate is judged.
+    coverage: "all" if every example was attacked, "standing" if only those no earlier attack had broken.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    protocol: Protocol = "any"
+    coverage: Coverage = "all"
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What the rows do not say: class names, threat, seed, versions, and each attack's `AttackInfo`."""
+
+    class_names: tuple[str, ...]
+    superclasses: Mapping[str, tuple[str, ...]] | None = None
+    norm: str = "linf"
+    eps: float = 0.0
+    seed: int = 0
+    attacks: Mapping[str, AttackInfo] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Meta:
+        raw = json.loads(text)
+        groups = raw["superclasses"]
+        return cls(
+            **{
+                **raw,
+                "class_names": tuple(raw["class_names"]),
+                "superclasses": None if groups is None else {k: tuple(v) for k, v in groups.items()},
+                "attacks": {name: AttackInfo(**info) for name, info in raw["attacks"].items()},
+            }
+        )
+
+
+@dataclass(frozen=True)
+class PerClass:
+    """One number per class, with its interval and the number of examples behind it.
+
+    A class with no example is NaN with support 0; it is never dropped.
+    """
+
+    values: Array
+    support: Array
+    low: Array
+    high: Array
+    class_names: tuple[str, ...]
+
+    @property
+    def worst(self) -> int:
+        """The class with the smallest value (the first, if several tie)."""
+        self._require_support()
+        return int(np.nanargmin(self.values))
+
+    @property
+    def best(self) -> int:
+        """The class with the largest value (the first, if several tie)."""
+        self._require_support()
+        return int(np.nanargmax(self.values))
+
+    def to_frame(self) -> pd.DataFrame:
+        return pd.DataFrame(
+            {
+                "class": self.class_names,
+                "n": self.support,
+                "value": self.values,
+                "low": self.low,
+                "high": self.high,
+            }
+        )
+
+    def _require_support(self) -> None:
+        if not np.isfinite(self.values).any():
+            raise UserError("no class has an example: there is nothing to compare. Select at least one example.")
+
+
+@dataclass(frozen=True)
+class Records:
+    """One row per (example, attack), with the metadata that gives the rows their meaning."""
+
+    frame: pd.DataFrame
+    meta: Meta
+    probs: Array | None = None
+
+    def __post_init__(self) -> None:
+        missing = [name for name in COLUMNS if name not in self.frame.columns]
+        if missing:
+            raise UserError(f"records lack the column(s) {', '.join(missing)}; expected {', '.join(COLUMNS)}.")
+        if self.probs is not None and self.probs.shape != (len(self.frame), self.num_classes):
+            raise UserError(
+                f"probs has shape {self.probs.shape}, expected ({len(self.frame)}, {self.num_classes})."
+            )
+
+    # ---- what is in it -------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.meta.class_names
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.meta.class_names)
+
+    @property
+    def attacks(self) -> tuple[str, ...]:
+        """Attack names in the order they ran."""
+        present = list(dict.fromkeys(self.frame["attack"]))
+        known = [name for name in self.meta.attacks if name in present]
+        return tuple(known + [name for name in present if name not in known])
+
+    @property
+    def index(self) -> Array:
+        return self.frame["index"].to_numpy()
+
+    @property
+    def label(self) -> Array:
+        return self.frame["label"].to_numpy()
+
+    @property
+    def prediction(self) -> Array:
+        return self.frame["prediction"].to_numpy()
+
+    @property
+    def correct(self) -> Array:
+        return np.asarray(self.label == self.prediction)
+
+    # ---- choosing rows -------------------------------------------------------------------------------------
+
+    def of(self, attack: str) -> Records:
+        """The rows of one attack, ordered by example; "worst_case" joins all attacks."""
+        if attack == WORST_CASE and WORST_CASE not in self.attacks:
+            return self.worst_case()
+        if attack not in self.attacks:
+            raise unknown("attack in these records", attack, [*self.attacks, WORST_CASE])
+        rows = np.flatnonzero((self.frame["attack"] == attack).to_numpy())
+        return self.take(rows[np.argsort(self.index[rows], kind="stable")])
+
+    def take(self, rows: Array) -> Records:
+        """The given row numbers, in the given order."""
+        frame = self.frame.iloc[rows].reset_index(drop=True)
+        return Records(frame, self.meta, None if self.probs is None else self.probs[rows])
+
+    def single(self) -> Records:
+        """These records if they hold one attack that saw every example; otherwise an error that says why not."""
+        attacks = self.attacks
+        if len(attacks) != 1:
+            raise UserError(
+                f"a metric needs the rows of one attack; these hold {', '.join(attacks) or 'none'}. "
+                "Choose with records.of(name), or records.worst_case()."
+            )
+        info = self.meta.attacks.get(attacks[0])
+        if info is not None and info.coverage == "standing":
+            raise UserError(
+                f"{attacks[0]} saw only the examples still standing when it ran, so its rows alone say nothing of "
+                "a class. Use records.worst_case(), or audit again with coverage 'all'."
+            )
+        if self.frame["index"].duplicated().any():
+            raise UserError(f"records of {attacks[0]} hold an example twice; each example must have one row.")
+        return self
+
+    def worst_case(self, attacks: Sequence[str] | None = None) -> Records:
+        """Each example's row under the first attack that broke it; if none did, its row of highest loss."""
+        order = {name: place for place, name in enumerate(attacks or self.attacks)}
+        frame = self.frame[["index", "loss"]].copy()
+        frame["correct"] = self.correct
+        frame["place"] = self.frame["attack"].map(order)
+        frame["row"] = np.arange(len(frame))
+        frame["tie"] = np.where(frame["correct"], -frame["loss"], frame["place"])
+        frame = frame.dropna(subset=["place"]).sort_values(["index", "correct", "tie", "place"], kind="stable")
+        picked = self.take(frame.drop_duplicates("index")["row"].to_numpy())
+        protocols = {self.meta.attacks[name].protocol for name in order if name in self.meta.attacks}
+        info = AttackInfo({"attacks": list(order)}, "final" if protocols == {"final"} else "any", "all")
+        meta = dataclasses.replace(self.meta, attacks={WORST_CASE: info})
+        broken_by = picked.frame["attack"].where(~pd.Series(picked.correct), "")
+        return Records(picked.frame.assign(attack=WORST_CASE, broken_by=broken_by), meta, picked.probs)
+
+    # ---- storing -------------------------------------------------------------------------------------------
+
+    def write(self, path: Path) -> None:
+        """Store as one Parquet file, whole or not at all: written beside and renamed."""
+        columns = {name: pa.array(self.frame[name], type=kind) for name, kind in COLUMNS.items()}
+        if self.probs is not None:
+            flat = pa.array(np.ascontiguousarray(self.probs, dtype=np.float32).reshape(-1))
+            columns["probs"] = pa.FixedSizeListArray.from_arrays(flat, self.num_classes)
+        table = pa.table(columns).replace_schema_metadata({b"classwise": self.meta.to_json().encode()})
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(path.name + ".partial")
+        try:
+            with partial.open("wb") as handle:
+                pq.write_table(table, handle, compression="zstd")
+                handle.flush()
+                os.fsync(handle.fileno())
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    @classmethod
+    def read(cls, paths: Path | Iterable[Path]) -> Records:
+        """Records from one Parquet file, several, or a folder of parts (or a run folder that has one)."""
+        if isinstance(paths, Path) and paths.is_dir():
+            folder = paths / "records" if (paths / "records").is_dir() else paths
+            paths = sorted(folder.glob("*.parquet"))
+            if not paths:
+                raise UserError(f"no records (*.parquet) in {folder}. Is it a run folder of an audit that has begun?")
+        elif isinstance(paths, Path):
+            paths = [paths]
+        tables = []
+        for path in paths:
+            try:
+                tables.append(pq.read_table(path))
+            except (pa.ArrowInvalid, OSError) as error:
+                raise UserError(
+                    f"cannot read records {path}: {error}. Delete the file and audit again; the rest is kept."
+                ) from error
+        metadata = tables[0].schema.metadata or {}
+        if b"classwise" not in metadata:
+            raise UserError("this Parquet file was not written by classwise: it carries no metadata.")
+        table = pa.concat_tables([part.replace_schema_metadata(None) for part in tables])
+        probs = None
+        if "probs" in table.column_names:
+            width = table.schema.field("probs").type.list_size
+            chunks = [np.asarray(chunk.flatten()) for chunk in table.column("probs").chunks]
+            probs = np.concatenate(chunks).reshape(-1, width)
+            table = table.drop_columns(["probs"])
+        return cls(table.to_pandas(), Meta.from_json(metadata[b"classwise"]), probs)

@@ -1,0 +1,111 @@
+"""Specs: a name with arguments, as typed on a command line or written in TOML.
+
+    "pgd"                                     name alone
+    "pgd-20"                                  name and its leading argument (the first field, here `steps`)
+    "pgd:steps=20,step=0.003,restarts=5"      name and arguments
+    "resnet:width=16,blocks=1-1-1-1"          a tuple is written with dashes
+
+A spec is configured into a frozen dataclass or a call: the fields are the keys, and an unknown key is an
+error that names the near miss.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, TypeVar
+
+from classwise.errors import UserError, unknown
+
+T = TypeVar("T")
+
+
+def number(value: float | int | str) -> float:
+    """A number as people in this field write it: ``8/255``, ``0.031``, ``1e-3`` or a plain number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise UserError(f"expected a number such as 8/255 or 0.031, got {value!r}.")
+    try:
+        return float(Fraction(value.replace(" ", ""))) if isinstance(value, str) else float(value)
+    except (ValueError, ZeroDivisionError):
+        raise UserError(f"expected a number such as 8/255 or 0.031, got {value!r}.") from None
+
+
+def split(spec: str) -> tuple[str, dict[str, str]]:
+    """``"name:key=value,key=value"`` as a name and its arguments, still text."""
+    name, _, rest = spec.strip().partition(":")
+    options: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in rest.split(","))):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise UserError(f"in {spec!r}: {part!r} is not of the form key=value.")
+        options[key.strip().replace("-", "_")] = value.strip()
+    return name.strip(), options
+
+
+def leading(name: str) -> tuple[str, str | None]:
+    """``"pgd-20"`` as ``("pgd", "20")``; a name without a trailing number as ``(name, None)``."""
+    match = re.fullmatch(r"(.+?)-(\d[\d./e-]*)", name)
+    return (match[1], match[2]) if match else (name, None)
+
+
+def convert(value: Any, kind: Any, where: str) -> Any:
+    """`value` as the annotated type `kind`: text is parsed, sequences become tuples."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return value
+    if origin in (typing.Union, types.UnionType):
+        if type(None) in args and (value is None or value in ("none", "None", "")):
+            return None
+        failures = []
+        for option in (a for a in args if a is not type(None)):
+            try:
+                return convert(value, option, where)
+            except UserError as error:
+                failures.append(error)
+        raise failures[0]
+    if origin is typing.Literal:
+        if value in args:
+            return value
+        raise unknown(f"value of {where}", str(value), map(str, args))
+    if origin is tuple:
+        items = re.split(r"[-|;]", value) if isinstance(value, str) else value
+        items = items if isinstance(items, (list, tuple)) else [items]
+        return tuple(convert(item, args[0], where) for item in items)
+    if kind is bool:
+        if isinstance(value, str) and value.lower() in ("true", "yes", "1", "false", "no", "0"):
+            return value.lower() in ("true", "yes", "1")
+        if isinstance(value, bool):
+            return value
+        raise UserError(f"{where} must be true or false, got {value!r}.")
+    if kind is int:
+        as_number = number(value)
+        if as_number != int(as_number):
+            raise UserError(f"{where} must be a whole number, got {value!r}.")
+        return int(as_number)
+    if kind is float:
+        try:
+            return number(value)
+        except UserError:
+            raise UserError(f"{where} must be a number such as 8/255 or 0.031, got {value!r}.") from None
+    if kind is str:
+        return str(value)
+    return value
+
+
+def check_keys(options: Mapping[str, Any], known: Mapping[str, Any], owner: str) -> None:
+    """Raise for the first key of `options` that is not in `known`, with the near miss."""
+    for key in options:
+        if key not in known:
+            raise unknown(f"setting of {owner}", key, known)
+
+
+def configure(cls: type[T], options: Mapping[str, Any], owner: str) -> T:
+    """An instance of the dataclass `cls` with `options` converted to its fields' types."""
+    hints = typing.get_type_hints(cls)
+    fields = {f.name: hints[f.name] for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
+    check_keys(options, fields, owner)
+    return cls(**{key: convert(value, fields[key], f"{owner}.{key}") for key, value in options.items()})
