@@ -141,9 +141,7 @@ class Records:
         if missing:
             raise UserError(f"records lack the column(s) {', '.join(missing)}; expected {', '.join(COLUMNS)}.")
         if self.probs is not None and self.probs.shape != (len(self.frame), self.num_classes):
-            raise UserError(
-                f"probs has shape {self.probs.shape}, expected ({len(self.frame)}, {self.num_classes})."
-            )
+            raise UserError(f"probs has shape {self.probs.shape}, expected ({len(self.frame)}, {self.num_classes}).")
 
     # ---- what is in it -------------------------------------------------------------------------------------
 

@@ -118,7 +118,9 @@ class Images:
             order = order[rank < per_class]
         rows = np.sort(order if limit is None else order[:limit])
         if not rows.size:
-            raise UserError(f"the selection from {self.name} is empty: no example of {classes or 'any class'} is there.")
+            raise UserError(
+                f"the selection from {self.name} is empty: no example of {classes or 'any class'} is there."
+            )
         return self.take(rows)
 
     def class_number(self, name: str | int) -> int:
