@@ -60,7 +60,7 @@ class AttackInfo:
 
 @dataclass(frozen=True)
 class Meta:
-    """What the rows do not say: class names, threat, seed, versions, and each attack's `AttackInfo`."""
+    """What the rows do not say: class names, threat, seed, versions, each attack's `AttackInfo`, and what it cost."""
 
     class_names: tuple[str, ...]
     superclasses: Mapping[str, tuple[str, ...]] | None = None
@@ -69,6 +69,7 @@ class Meta:
     seed: int = 0
     attacks: Mapping[str, AttackInfo] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    stats: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # per attack, summed over parts
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), sort_keys=True)
@@ -229,6 +230,14 @@ class Records:
         broken_by = picked.frame["attack"].where(~pd.Series(picked.correct), "")
         return Records(picked.frame.assign(attack=WORST_CASE, broken_by=broken_by), meta, picked.probs)
 
+    @classmethod
+    def concat(cls, parts: Sequence[Records]) -> Records:
+        """Parts of one run below one another; what they cost is added up."""
+        probs = [part.probs for part in parts]
+        whole = None if any(p is None for p in probs) else np.concatenate([p for p in probs if p is not None])
+        meta = dataclasses.replace(parts[0].meta, stats=_total(part.meta.stats for part in parts))
+        return cls(pd.concat([part.frame for part in parts], ignore_index=True), meta, whole)
+
     # ---- storing -------------------------------------------------------------------------------------------
 
     def write(self, path: Path) -> None:
@@ -277,4 +286,16 @@ class Records:
             chunks = [np.asarray(chunk.flatten()) for chunk in table.column("probs").chunks]
             probs = np.concatenate(chunks).reshape(-1, width)
             table = table.drop_columns(["probs"])
-        return cls(table.to_pandas(), Meta.from_json(metadata[b"classwise"]), probs)
+        metas = [Meta.from_json((part.schema.metadata or metadata)[b"classwise"]) for part in tables]
+        return cls(table.to_pandas(), dataclasses.replace(metas[0], stats=_total(meta.stats for meta in metas)), probs)
+
+
+def _total(stats: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
+    """Counts and seconds of many parts, added up per attack."""
+    total: dict[str, dict[str, float]] = {}
+    for part in stats:
+        for attack, values in part.items():
+            mine = total.setdefault(attack, {})
+            for key, value in values.items():
+                mine[key] = mine.get(key, 0) + value
+    return total

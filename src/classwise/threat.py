@@ -57,7 +57,7 @@ def norms(delta: Tensor, norm: Norm) -> Tensor:
 
 
 def project(x_adv: Tensor, x: Tensor, eps: Radius, norm: Norm) -> Tensor:
-    """Into the ε-ball around `x`, then into [0,1] (for linf the order does not matter; for l2 clamping only shrinks)."""
+    """Into the ε-ball around `x`, then into [0,1] (which, x being inside, can only shorten the perturbation)."""
     radius = per_example(eps, x)
     if norm == "linf":
         return torch.minimum(torch.maximum(x_adv, x - radius), x + radius).clamp_(0, 1)

@@ -1,0 +1,107 @@
+"""Attacks, one file each; the file's name is the attack's name.
+
+attacks.parse(["pgd-20", "temperature_pgd:inv_temperature=2|5|50"])   # {short name: attack}
+attacks.craft(Pgd(steps=10), model, x, y, eps=8 / 255)                # one batch, the plain call
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import itertools
+import pkgutil
+from collections.abc import Sequence
+from typing import Any
+
+from classwise import spec
+from classwise.attacks.rows import Attack, Model, Rows, craft
+from classwise.errors import UserError, unknown
+
+__all__ = ["Attack", "Model", "Rows", "craft", "describe", "names", "parse", "settings"]
+
+_NOT_ATTACKS = {"rows"}
+
+
+def names() -> list[str]:
+    """Every attack there is."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in _NOT_ATTACKS)
+
+
+def describe(name: str) -> str:
+    """The attack's own first sentence."""
+    return (importlib.import_module(f"{__name__}.{name}").__doc__ or "").strip().splitlines()[0]
+
+
+def attack_class(name: str) -> type[Any]:
+    """The dataclass of the attack called `name`: margin_pgd's is MarginPgd."""
+    if name not in names():
+        raise unknown("attack", name, names())
+    module = importlib.import_module(f"{__name__}.{name}")
+    found = getattr(module, "".join(word.capitalize() for word in name.split("_")))
+    assert isinstance(found, type)
+    return found
+
+
+def settings(attack: Attack) -> dict[str, Any]:
+    """The attack's fields with their values."""
+    return {f.name: getattr(attack, f.name) for f in dataclasses.fields(attack)}  # type: ignore[arg-type]
+
+
+def parse(attacks: str | Attack | Sequence[str | Attack], **overrides: Any) -> dict[str, Attack]:
+    """Attacks by short name, from specs or objects, in order.
+
+    ``"pgd-20"`` sets the number of steps; ``"pgd:steps=20,step=0.003,restarts=5"`` any field; several values,
+    ``"pgd:steps=10|20"``, make one attack each. `overrides` set a field on every attack that has it. Attacks whose
+    short names collide are told apart by the fields in which they differ from each other and from the defaults.
+    """
+    listed = [attacks] if isinstance(attacks, (str, Attack)) else list(attacks)
+    made: list[Attack] = []
+    for item in listed:
+        for attack in _from_spec(item) if isinstance(item, str) else [item]:
+            if not isinstance(attack, Attack):
+                raise UserError(f"{attack!r} is not an attack: give a spec such as 'pgd-20' or an attack object.")
+            known = {k: v for k, v in overrides.items() if v is not None and k in settings(attack)}
+            made.append(dataclasses.replace(attack, **known) if known else attack)  # type: ignore[type-var]
+    if not made:
+        raise UserError("no attack given; try 'pgd-20'. Known: " + ", ".join(names()) + ".")
+    return _named(made)
+
+
+def _from_spec(text: str) -> list[Attack]:
+    name, options = spec.split(text)
+    name, first = spec.leading(name)
+    name = name.replace("-", "_")
+    cls = attack_class(name)
+    if first is not None:
+        fields = dataclasses.fields(cls)
+        if not fields:
+            raise UserError(f"{name} takes no argument, got {text!r}.")
+        options = {fields[0].name: first, **options}
+    choices = [[(key, value) for value in raw.split("|")] for key, raw in options.items()]
+    return [spec.configure(cls, dict(pick), name) for pick in itertools.product(*choices)]
+
+
+def short_name(attack: Attack) -> str:
+    """``pgd-20``: the attack's name and its leading field, where that is a number other than one."""
+    module = type(attack).__module__.rpartition(".")[2]
+    values = list(settings(attack).values())
+    return f"{module}-{values[0]}" if values and isinstance(values[0], int) and values[0] != 1 else module
+
+
+def _named(made: list[Attack]) -> dict[str, Attack]:
+    shorts = [short_name(attack) for attack in made]
+    named: dict[str, Attack] = {}
+    for attack, short in zip(made, shorts, strict=True):
+        twins = [settings(other) for other, name in zip(made, shorts, strict=True) if name == short]
+        own = settings(attack)
+        usual = settings(type(attack)())
+        differing = [key for key in own if own[key] != usual[key] and any(twin[key] != own[key] for twin in twins)]
+        name = f"{short}:" + ",".join(f"{key}={_text(own[key])}" for key in differing) if differing else short
+        if named.get(name, attack) != attack:
+            raise UserError(f"two different attacks are both called {name}; give one of them other settings.")
+        named[name] = attack
+    return named
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value).lower()

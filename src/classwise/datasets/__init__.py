@@ -1,0 +1,62 @@
+"""Data sets, one file each: a module here that has a `load` is a data set, and its name is the public name."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import typing
+from pathlib import Path
+from types import ModuleType
+
+from classwise import spec as specs
+from classwise.datasets.images import Images
+from classwise.datasets.tensors import from_user
+from classwise.errors import UserError, unknown
+
+__all__ = ["Images", "describe", "from_user", "load", "names"]
+
+DEFAULT_ROOT = Path("data")
+
+_ARGUMENTS = ("root", "split", "download")  # what `load` takes itself; the rest are a data set's own options
+
+
+def names() -> list[str]:
+    """The data sets' names, sorted."""
+    return sorted(_modules())
+
+
+def describe(name: str) -> str:
+    """What a data set is, in one line."""
+    return (inspect.getdoc(_module(name)) or "").split("\n", 1)[0]
+
+
+def load(spec: str, root: str | Path | None = None, split: str = "test", download: bool = False) -> Images:
+    """The images a spec names, such as ``cifar10`` or ``folder:resize=32,crop=32``.
+
+    root: the folder that holds the data, ``data`` by default.
+    download: fetch what is not there.
+    """
+    name, options = specs.split(spec)
+    function = _module(name).load
+    kinds = {key: kind for key, kind in typing.get_type_hints(function).items() if key not in (*_ARGUMENTS, "return")}
+    if options and not kinds:
+        raise UserError(f"the data set {name} has no settings; in {spec!r} leave out {', '.join(options)}.")
+    specs.check_keys(options, kinds, name)
+    arguments = {key: specs.convert(value, kinds[key], f"{name}.{key}") for key, value in options.items()}
+    images: Images = function(DEFAULT_ROOT if root is None else root, split=split, download=download, **arguments)
+    return images
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return _modules()[name]
+    except KeyError:
+        raise unknown("data set", name, _modules()) from None
+
+
+@functools.cache
+def _modules() -> dict[str, ModuleType]:
+    found = (importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__))
+    return {module.__name__.rpartition(".")[2]: module for module in found if hasattr(module, "load")}

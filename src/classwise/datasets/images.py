@@ -6,7 +6,7 @@ Pixels stay as compact as they came (uint8 in memory, files on disk); only the b
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -131,3 +131,10 @@ class Images:
         if text.isdigit() and int(text) < self.num_classes:
             return int(text)
         raise unknown(f"class of {self.name}", text, self.class_names)
+
+
+def check_split(name: str, split: str, known: Iterable[str]) -> None:
+    """Raise if the data set `name` has no such split, with the near miss."""
+    splits = list(known)
+    if split not in splits:
+        raise unknown(f"split of {name}", split, splits)

@@ -1,0 +1,114 @@
+"""Metrics: each file is one function of the records of one attack, and nothing here needs torch.
+
+The module's name is the metric's public name and its `compute` is the metric. Accuracies are fractions, CV is in
+percent², a class without examples is NaN and does not count, and a number that is not defined is NaN.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pkgutil
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from classwise.errors import unknown
+from classwise.metrics import (
+    accuracy,
+    average,
+    confound,
+    confusion,
+    cv,
+    mcd,
+    overall,
+    p_worst,
+    superclass,
+    symmetry,
+    tail,
+    vulnerable,
+    worst,
+)
+from classwise.records import Records
+
+_NOT_METRICS = {"intervals"}
+
+
+def names() -> tuple[str, ...]:
+    """The name of every metric: the files beside this one."""
+    return tuple(sorted({module.name for module in pkgutil.iter_modules(__path__)} - _NOT_METRICS))
+
+
+def describe(name: str) -> str:
+    """A metric in one line."""
+    if name not in names():
+        raise unknown("metric", name, names())
+    lines = (importlib.import_module(f"{__name__}.{name}").__doc__ or "").strip().splitlines()
+    return lines[0] if lines else ""
+
+
+def by_class(records: Records, confidence: float = 0.95) -> pd.DataFrame:
+    """The audit's main table, one row per class in class order.
+
+    Columns: class, n, correct, accuracy with its Wilson interval low and high (each class by itself), p_worst,
+    confused_with (the confound class, None if there is none) and confused_share (its share of the class's errors).
+    """
+    values = accuracy.compute(records, confidence=confidence)
+    correct, support = accuracy.counts(records)
+    confounds = confound.compute(records)
+    return pd.DataFrame(
+        {
+            "class": values.class_names,
+            "n": support,
+            "correct": correct,
+            "accuracy": values.values,
+            "low": values.low,
+            "high": values.high,
+            "p_worst": p_worst.probabilities(correct, support),
+            "confused_with": pd.Series(confounds.names, dtype=object),
+            "confused_share": confounds.share,
+        }
+    )
+
+
+def summary(records: Records, confidence: float = 0.95) -> dict[str, Any]:
+    """The records of one attack as one JSON-ready dictionary; what is undefined is None.
+
+    `worst` holds the interval for the lowest true accuracy; `superclass` is there if the records name superclasses.
+    """
+    total, lowest = overall.compute(records, confidence=confidence), worst.compute(records, confidence=confidence)
+    result = {
+        "accuracy": total.value,
+        "accuracy_low": total.low,
+        "accuracy_high": total.high,
+        "average": average.compute(records),
+        "by_class": by_class(records, confidence).to_dict("records"),
+        "worst": {"class": lowest.name, "accuracy": lowest.value, "low": lowest.low, "high": lowest.high},
+        "cv": cv.compute(records),
+        "mcd": mcd.compute(records),
+        "tail20": tail.compute(records),
+        "vulnerable": list(vulnerable.compute(records).vulnerable),
+        "confusion": confusion.compute(records).tolist(),
+        "symmetry": symmetry.compute(records),
+    }
+    if records.meta.superclasses:
+        flips = superclass.compute(records, confidence)
+        result["superclass"] = {
+            "errors": flips.errors,
+            "inside": flips.inside,
+            "across": flips.across,
+            "by_class": flips.by_class.to_frame().to_dict("records"),
+        }
+    return {key: value if key == "confusion" else _plain(value) for key, value in result.items()}
+
+
+def _plain(value: Any) -> Any:
+    """The same value in types JSON knows, NaN as None."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and math.isnan(value) else value

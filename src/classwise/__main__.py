@@ -1,0 +1,5 @@
+"""``python -m classwise``."""
+
+from classwise.cli import main
+
+main()

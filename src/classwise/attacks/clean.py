@@ -1,0 +1,27 @@
+"""The identity attack: the images as they are, so that clean accuracy is an attack's accuracy like any other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from classwise.attacks.rows import Model, Rows
+from classwise.threat import Norm
+
+
+@dataclass(frozen=True)
+class Clean:
+    """No fields: x' = x."""
+
+    @property
+    def steps(self) -> int:
+        return 0
+
+    @property
+    def restarts(self) -> int:
+        return 1
+
+    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+        return {**rows, "x_adv": rows["x"]}
+
+    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+        raise AssertionError("clean has no step to take")

@@ -1,0 +1,27 @@
+"""PGD on the margin of the logits, the "CW" of Li & Liu (WAT, 2023) and of TRADES-family evaluations.
+
+    x_{t+1} = Π(x_t + α · sign ∇ −max(z_y − max_{j≠y} z_j + κ, 0)),    κ = 50
+
+This is PGD with Carlini & Wagner's loss, not their attack with binary search. Where the margin already exceeds κ
+in the attacker's favour the loss is flat, as in the official code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from classwise.attacks.pgd import Pgd
+from classwise.losses import margin
+
+
+@dataclass(frozen=True)
+class MarginPgd(Pgd):
+    """Fields of pgd, and the confidence κ by which the margin is exceeded before the loss goes flat."""
+
+    steps: int = 30
+    confidence: float = 50.0
+
+    def loss(self, z: Tensor, y: Tensor) -> Tensor:
+        return -(self.confidence - margin(z, y)).clamp_min(0)

@@ -1,0 +1,54 @@
+"""Random points of the ball: no gradient, no queries of use. A floor that every real attack must pass.
+
+x'_k = Π(x + ε · u_k),   k = 1…draws,    u_k uniform in the ball, or random corners (linf) / the sphere (l2)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from classwise import draws
+from classwise.attacks.pgd import random_start
+from classwise.attacks.rows import Model, Rows
+from classwise.errors import UserError
+from classwise.threat import Norm, norms, per_example, project
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Fields: how many points are tried; whether inside the ball ("uniform") or on its boundary ("boundary")."""
+
+    draws: int = 10
+    where: Literal["uniform", "boundary"] = "uniform"
+
+    def __post_init__(self) -> None:
+        if self.draws < 1:
+            raise UserError(f"draws must be at least 1, got {self.draws}.")
+
+    @property
+    def steps(self) -> int:
+        return self.draws - 1  # `begin` makes the first point
+
+    @property
+    def restarts(self) -> int:
+        return 1
+
+    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+        x, eps = rows["x"], rows["eps"]
+        key = draws.keys(0, rows["key"], stream=1) + rows["t"]
+        if self.where == "uniform":
+            x_adv = random_start(x, eps, key, norm, "uniform")
+        elif norm == "linf":
+            x_adv = x + per_example(eps, x) * (draws.uniform(key, x.shape[1:]) - 0.5).sign()
+        else:
+            direction = draws.normal(key, x.shape[1:])
+            x_adv = x + direction * per_example(eps / norms(direction, "l2"), x)
+        return {**rows, "x_adv": project(x_adv, x, eps, norm)}
+
+    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+        with torch.no_grad():
+            z = model(rows["x_adv"])
+        return {**self.begin(model, {**rows, "t": rows["t"] + 1}, norm), "logits": z}

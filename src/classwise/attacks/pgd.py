@@ -1,0 +1,109 @@
+"""Projected gradient descent (Madry et al., ICLR 2018): the standard white-box attack.
+
+    x_0     = Π(x + U(−ε, ε))
+    x_{t+1} = Π(x_t + α · sign ∇ CE(z(x_t), y))          (for l2: ∇/‖∇‖₂ instead of the sign)
+
+Π projects into the ε-ball around x, then into [0,1]. A targeted attack descends CE(z, t) instead. Departure: the
+random start is clamped to [0,1] before the first gradient, as Madry's code does and TRADES' does not (`clamp=false`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from classwise import draws
+from classwise.attacks.rows import Model, Rows, value_and_gradient
+from classwise.errors import UserError
+from classwise.losses import cross_entropy
+from classwise.threat import Norm, norms, per_example, project, steepest_step
+
+Start = Literal["uniform", "gaussian", "none"]
+
+_START, _RADIUS, _TARGET = 0, 1, 2  # streams of an example's random numbers
+
+
+@dataclass(frozen=True)
+class Pgd:
+    """Fields: number of steps; step size α (default ε/4); restarts; the random start; a target; EoT draws.
+
+    start: "uniform" draws from the whole ball (Madry), "gaussian" adds 0.001·N(0,1) (TRADES), "none" starts at x.
+    target: a class number, "random", "likely" (the strongest wrong logit) or "unlikely"; none is untargeted.
+            An example of the target class itself has no target and stays where it is.
+    eot: gradients averaged over this many calls, for models that are randomised.
+    """
+
+    steps: int = 20
+    step: float | None = None
+    restarts: int = 1
+    start: Start = "uniform"
+    clamp: bool = True
+    target: int | Literal["random", "likely", "unlikely"] | None = None
+    eot: int = 1
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps", 1), ("restarts", 1), ("eot", 1)):
+            if getattr(self, name) < least:
+                raise UserError(f"{name} must be at least {least}, got {getattr(self, name)}.")
+        if self.step is not None and not self.step > 0:
+            raise UserError(f"step must be positive, got {self.step:g}.")
+
+    def loss(self, z: Tensor, y: Tensor) -> Tensor:
+        """What is ascended, per example."""
+        return cross_entropy(z, y)
+
+    def default_step(self, eps: Tensor) -> Tensor:
+        return eps / 4
+
+    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+        x_adv = random_start(rows["x"], rows["eps"], rows["key"], norm, self.start)
+        if self.clamp:
+            x_adv = project(x_adv, rows["x"], rows["eps"], norm)
+        if self.target is not None:
+            rows = {**rows, "target": choose_target(model, rows, self.target)}
+        return {**rows, "x_adv": x_adv}
+
+    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+        x, x_adv, eps = rows["x"], rows["x_adv"], rows["eps"]
+        size = self.default_step(eps) if self.step is None else torch.full_like(eps, self.step)
+        if self.target is None:
+            z, g = value_and_gradient(model, x_adv, lambda z: self.loss(z, rows["y"]), self.eot)
+        else:
+            z, g = value_and_gradient(model, x_adv, lambda z: -self.loss(z, rows["target"]), self.eot)
+            size = size * (rows["target"] != rows["y"])
+        x_next = project(steepest_step(x_adv, g, size, norm), x, eps, norm)
+        return {**rows, "x_adv": x_next, "logits": z, "t": rows["t"] + 1}
+
+
+def random_start(x: Tensor, eps: Tensor, key: Tensor, norm: Norm, style: Start) -> Tensor:
+    """x, x + 0.001·N(0,1), or a uniformly random point of the ε-ball; not clamped."""
+    if style == "none":
+        return x.clone()
+    if style == "gaussian":
+        return x + 0.001 * draws.normal(key, x.shape[1:], _START).to(x.dtype)
+    radius = per_example(eps, x)
+    if norm == "linf":
+        return x + radius * (2 * draws.uniform(key, x.shape[1:], _START) - 1)
+    # Uniform in a d-ball: a Gaussian direction, and a radius distributed as U^(1/d).
+    direction = draws.normal(key, x.shape[1:], _START)
+    length = draws.uniform(key, (1,), _RADIUS)[:, 0] ** (1 / x[0].numel())
+    return x + radius * direction * per_example(length / norms(direction, "l2"), x)
+
+
+def choose_target(model: Model, rows: Rows, target: int | str) -> Tensor:
+    """Each example's target class; equal to its label where it has none."""
+    y = rows["y"]
+    if isinstance(target, int):
+        return torch.full_like(y, target)
+    with torch.no_grad():
+        z = model(rows["x"])
+    own = torch.zeros_like(z, dtype=torch.bool).scatter(1, y[:, None], True)
+    if target == "random":
+        shift = 1 + draws.integer(rows["key"], z.shape[1] - 1, _TARGET)
+        return (y + shift) % z.shape[1]
+    if target == "likely":
+        return z.masked_fill(own, float("-inf")).argmax(1)
+    return z.masked_fill(own, float("inf")).argmin(1)

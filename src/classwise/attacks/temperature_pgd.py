@@ -1,0 +1,37 @@
+"""Temperature-PGD (Tian et al., KDD 2021): PGD whose loss sees sharpened probabilities.
+
+    x_{t+1} = Π(x_t + α · sign ∇ CE(softmax(z(x_t) / T), y))
+
+Only the direction of the gradient matters: 1/T changes how the classes' gradients are mixed. Predictions use the
+ordinary logits (argmax does not depend on T).
+
+In float32 the papers' loss loses its gradient when the scaled gap (z_y − z_j)/T is large: the true class's part
+from about 17, everything from about 104, and the image then stays where it is. `sound=true` ascends the log-odds
+instead (classwise.losses.log_odds): the same direction in exact arithmetic, but one that cannot underflow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from classwise.attacks.pgd import Pgd
+from classwise.errors import UserError
+from classwise.losses import cross_entropy, log_odds
+
+
+@dataclass(frozen=True)
+class TemperaturePgd(Pgd):
+    """Fields of pgd, 1/T, and `sound` for the variant that rounding cannot stop."""
+
+    inv_temperature: float = 5.0
+    sound: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.inv_temperature > 0:
+            raise UserError(f"inv_temperature (1/T) must be positive, got {self.inv_temperature:g}.")
+
+    def loss(self, z: Tensor, y: Tensor) -> Tensor:
+        return (log_odds if self.sound else cross_entropy)(z, y, self.inv_temperature)

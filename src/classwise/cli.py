@@ -1,0 +1,186 @@
+"""The command line: wiring only."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import classwise
+from classwise import gate
+from classwise.errors import UserError, unknown
+
+app = typer.Typer(
+    name="classwise",
+    help="Class-by-class adversarial robustness: know your weakest class before an attacker does.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"classwise {classwise.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Class-by-class adversarial robustness."""
+
+
+@app.command()
+def audit(
+    model: Annotated[str, typer.Option("--model", "-m", help="Model spec, e.g. resnet:width=16,blocks=1-1-1-1, net.py:make, timm:NAME, a .pt file.")],
+    data: Annotated[str, typer.Option("--data", "-d", help="Data set, e.g. cifar10 or folder:resize=32,crop=32.")],
+    weights: Annotated[Path | None, typer.Option("--weights", "-w", help="Weights for the model.")] = None,
+    attack: Annotated[list[str] | None, typer.Option("--attack", "-a", help="Attack spec; repeat for several. [default: pgd-20]")] = None,
+    eps: Annotated[str, typer.Option("--eps", "-e", help="Radius in units of pixels in [0,1], e.g. 8/255.")] = "8/255",
+    class_eps: Annotated[list[str] | None, typer.Option("--class-eps", help="Another radius for one class: cat=4/255; repeatable.")] = None,
+    norm: Annotated[str, typer.Option("--norm", help="linf or l2.")] = "linf",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; the same command goes on after a kill.")] = None,
+    root: Annotated[Path | None, typer.Option("--root", help="Where data sets are. [default: data]")] = None,
+    split: Annotated[str, typer.Option("--split", help="Which split of the data set.")] = "test",
+    download: Annotated[bool, typer.Option("--download", help="Fetch the data set if it is not there.")] = False,
+    protocol: Annotated[str, typer.Option("--protocol", help="any: no point tried may break it; final: judge the last iterate.")] = "any",
+    coverage: Annotated[str, typer.Option("--coverage", help="all: every attack on every example; standing: on what still stands.")] = "all",
+    limit: Annotated[int | None, typer.Option("--limit", help="At most this many examples.")] = None,
+    per_class: Annotated[int | None, typer.Option("--per-class", help="At most this many examples of each class.")] = None,
+    classes: Annotated[str | None, typer.Option("--classes", help="Only these classes, e.g. cat,dog.")] = None,
+    num_classes: Annotated[int | None, typer.Option("--num-classes", help="Outputs of the model, if not the data's classes.")] = None,
+    normalize: Annotated[str | None, typer.Option("--normalize", help="Normalising first layer: cifar10, imagenet, … or mean=…,std=….")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of random starts and subsets.")] = 0,
+    confidence: Annotated[float, typer.Option("--confidence", help="Of all intervals.")] = 0.95,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", "-b", help="[default: chosen for the model and device]")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", help="Batches in flight at once on a CPU. [default: its threads]")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps. [default: the best there is]")] = None,
+    amp: Annotated[str | None, typer.Option("--amp", help="float16 or bfloat16 gradient passes, on a GPU.")] = None,
+    eot: Annotated[int, typer.Option("--eot", help="Draws to average over, for randomised models.")] = 1,
+    probs: Annotated[bool | None, typer.Option("--probs/--no-probs", help="Keep all probabilities. [default: up to 100 classes]")] = None,
+    fold: Annotated[bool, typer.Option("--fold/--no-fold", help="Fold batch-norm for the gradient passes.")] = True,
+    force: Annotated[bool, typer.Option("--force", help="Audit although inputs are outside [0,1].")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin the run folder anew.")] = False,
+    require: Annotated[list[str] | None, typer.Option("--require", help="Exit 1 unless this holds, e.g. worst>=0.25; repeatable.")] = None,
+    confident: Annotated[bool, typer.Option("--confident", help="Ask requirements of the interval's bound.")] = False,
+    junit: Annotated[Path | None, typer.Option("--junit", help="Write the requirements' outcome as JUnit XML.")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write the class table as CSV.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print summary.json's content instead of tables.")] = False,
+    progress: Annotated[bool | None, typer.Option("--progress/--no-progress", help="[default: on a terminal]")] = None,
+) -> None:  # fmt: skip
+    """Attack a classifier and report its robustness class by class."""
+    for text in require or []:
+        gate.parse(text)  # a typing error here should not cost an audit
+    result = classwise.audit(
+        model, data, attack or ["pgd-20"], _eps(eps, class_eps),
+        norm=norm, protocol=protocol, coverage=coverage, out=out, overwrite=overwrite, seed=seed,  # type: ignore[arg-type]
+        confidence=confidence, weights=weights, normalize=normalize, root=root, split=split, download=download,
+        limit=limit, per_class=per_class, classes=_names(classes), num_classes=num_classes, batch_size=batch_size,
+        workers=workers, device=device, amp=amp, eot=eot, probs=probs, fold=fold, force=force, progress=progress,
+    )  # fmt: skip
+    _present(result, as_json, csv)
+    _enforce(result, require or [], confident, junit)
+
+
+@app.command()
+def show(
+    run: Annotated[Path, typer.Argument(help="Run folder of a finished audit.")],
+    attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack. [default: the headline one]")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write the class table as CSV.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    require: Annotated[list[str] | None, typer.Option("--require", help="Exit 1 unless this holds; repeatable.")] = None,
+    confident: Annotated[bool, typer.Option("--confident", help="Ask requirements of the interval's bound.")] = False,
+    junit: Annotated[Path | None, typer.Option("--junit", help="Write the requirements' outcome as JUnit XML.")] = None,
+) -> None:  # fmt: skip
+    """Show a finished audit again, without the model and without torch."""
+    from classwise import terminal
+
+    result = classwise.Audit.load(run)
+    if attack is not None and not as_json:
+        Console().print(terminal.class_table(result, attack))
+    _present(result, as_json, csv, attack, tables=attack is None)
+    _enforce(result, require or [], confident, junit)
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[str, typer.Argument(help="attacks, models, datasets or metrics.")],
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """List what there is: attacks, models, datasets or metrics, each in a sentence."""
+    import importlib
+
+    kinds = ("attacks", "datasets", "metrics", "models")
+    if kind not in kinds:
+        raise unknown("kind of thing", kind, kinds)
+    module: Any = importlib.import_module(f"classwise.{kind}")
+    found = {name: module.describe(name) for name in module.names()}
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, sentence in found.items():
+        table.add_row(f"[bold]{escape(name)}[/]", escape(sentence))
+    Console().print(table)
+
+
+def _eps(eps: str, by_class: list[str] | None) -> str | dict[str, str]:
+    if not by_class:
+        return eps
+    pairs = dict(text.partition("=")[::2] for text in by_class)
+    return {"*": eps, **pairs}
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name for name in text.split(",") if name.strip()]
+
+
+def _present(result: Any, as_json: bool, csv: Path | None, attack: str | None = None, tables: bool = True) -> None:
+    from classwise import terminal
+    from classwise.results import write_text
+
+    if csv is not None:
+        write_text(csv, result.by_class(attack).to_csv(index=False))
+    if as_json:
+        typer.echo(json.dumps(result.summary(), indent=1, allow_nan=False))
+    elif tables:
+        terminal.show(result)
+
+
+def _enforce(result: Any, require: list[str], confident: bool, junit: Path | None) -> None:
+    outcomes = gate.check(result, require, confident)
+    console = Console(stderr=True)
+    for outcome in outcomes:
+        console.print(escape(outcome.sentence), style="green" if outcome.passed else "bold red")
+    if junit is not None:
+        gate.write_junit(junit, outcomes)
+    if not all(outcome.passed for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is a sentence and exit code 2, not a traceback."""
+    try:
+        app()
+    except UserError as error:
+        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("stopped; the same command with the same --out goes on from here.")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,315 @@
+"""`audit`: the front door. Model, data and attacks in; an `Audit` out."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import classwise
+from classwise import attacks as attack_files
+from classwise import datasets
+from classwise import findings as record_findings
+from classwise.attacks.rows import Attack, Model
+from classwise.datasets.images import Images
+from classwise.datasets.tensors import from_user
+from classwise.errors import UserError, unknown
+from classwise.evaluation import folder as run_folder
+from classwise.evaluation import run, sanity
+from classwise.evaluation.speed import Fast, accelerate, choose_batch, choose_workers
+from classwise.models import check_model, load_model
+from classwise.records import Array, Coverage, Meta, Protocol
+from classwise.results import Audit
+from classwise.spec import number
+from classwise.terminal import progress_bar
+from classwise.threat import Norm, Threat
+
+Eps = float | str | Mapping[str, float | str] | Sequence[float] | Tensor
+
+_MOST_PROBS = 100  # classes up to which the full probabilities are kept by default
+_AMP = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def audit(
+    model: nn.Module | str | Path,
+    data: Any,
+    attacks: str | Attack | Sequence[str | Attack] = "pgd-20",
+    eps: Eps = "8/255",
+    *,
+    norm: Norm = "linf",
+    protocol: Protocol = "any",
+    coverage: Coverage = "all",
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    seed: int = 0,
+    confidence: float = 0.95,
+    weights: str | Path | None = None,
+    normalize: Any = None,
+    root: str | Path | None = None,
+    split: str = "test",
+    download: bool = False,
+    limit: int | None = None,
+    per_class: int | None = None,
+    classes: Sequence[str | int] | None = None,
+    num_classes: int | None = None,
+    class_names: Sequence[str] | None = None,
+    batch_size: int | None = None,
+    workers: int | None = None,
+    device: str | torch.device | None = None,
+    amp: str | None = None,
+    eot: int = 1,
+    probs: bool | None = None,
+    fold: bool = True,
+    force: bool = False,
+    progress: bool | None = None,
+) -> Audit:
+    """Attack every example and report robustness class by class.
+
+    model: an `nn.Module` that takes images in [0,1] and returns logits, or a spec (see `load_model`).
+    data: tensors (x, y), a Dataset, a DataLoader, `Images`, or the name of a data set (then `root`, `split`).
+    attacks: specs such as "pgd-20" or "pgd:steps=20,step=2/255,restarts=5", or attack objects.
+    eps: the radius ("8/255"), one per class ({"cat": "4/255", "*": "8/255"}, "*" being all others), or one per example.
+    protocol: "any" (an example is robust if no point tried breaks it; what is broken leaves at once) or "final"
+        (all steps on all examples, the last iterate is judged, as the papers' tables do).
+    coverage: "all" runs every attack on every example; "standing" only on those that no earlier attack broke.
+    out: a run folder. Killed and started again with the same call, the audit goes on.
+    amp: "float16" or "bfloat16" for the gradient passes, never on a CPU. The judging model is always float32.
+    force: go on although the model's inputs are out of range.
+    """
+    begin = time.perf_counter()
+    _check_choice("protocol", protocol, ("any", "final"))
+    _check_choice("coverage", coverage, ("all", "standing"))
+    if not 0 < confidence < 1:
+        raise UserError(f"confidence must lie between 0 and 1, got {confidence:g}.")
+    if eot < 1:
+        raise UserError(f"eot must be at least 1, got {eot}.")
+    named = attack_files.parse(attacks, eot=eot if eot > 1 else None)
+    named.pop("clean", None)  # always runs, and first
+    images = _images(data, root, split, download, num_classes, class_names)
+    images = images.subset(limit, per_class, classes, seed)
+    spec, model = (
+        str(model) if not isinstance(model, nn.Module) else type(model).__name__,
+        _model(model, weights, normalize, images, num_classes, device),
+    )
+    place = _device(model)
+    was_training = model.training
+    model.eval()
+    try:
+        example = images.batch(np.arange(min(8, len(images))))[0].to(place)
+        images = _with_names(images, check_model(model, example))
+        threat, radii = _radii(eps, images, norm)
+        sample = sanity.draw_sample(model, images, place, seed)
+        first = next(iter(named.values()), None)
+        findings = sanity.inspect(model, sample, first, norm, was_training, eot)
+        _stop_if_hopeless(findings, force)
+        randomised = any(finding.code == "randomised" for finding in findings)
+        fast = accelerate(model, example) if fold and not randomised else Fast(model, 0, ())
+        proposer = _with_amp(fast, amp, place)
+        count = workers or (1 if randomised else choose_workers(place))
+        batch = batch_size or choose_batch(model, example, len(images), count)
+        if batch < 1 or count < 1:
+            raise UserError(f"batch size and workers must be at least 1, got {batch} and {count}.")
+        meta = Meta(
+            images.class_names,
+            images.superclasses,
+            norm,
+            threat.eps,
+            seed,
+            run.attack_infos(named, protocol, coverage),
+            _versions(),
+        )
+        planned = run.plan(fast, example, len(images), named, batch, count)
+        config: dict[str, Any] = {}
+        if out is not None:
+            config = _config(spec, model, images, meta, radii, protocol, coverage, eot, amp)
+            planned = run_folder.settle(Path(out), config, planned, overwrite)
+        keep = probs if probs is not None else images.num_classes <= _MOST_PROBS
+        path = None if out is None else Path(out)
+        job = run.Job(
+            model, proposer, images, named, norm, radii, meta, planned, place, protocol, coverage, eot, keep, path
+        )
+        with progress_bar(len(images), ["clean", *named], progress) as report:
+            records = run.evaluate(dataclasses.replace(job, report=report))
+    finally:
+        model.train(was_training)
+    findings += [_fold_finding(note) for note in fast.notes]
+    findings += record_findings.from_records(records, confidence)
+    timing = _timing(records.meta.stats, time.perf_counter() - begin, planned, fast, place)
+    result = Audit(records, tuple(findings), timing, config, path, confidence)
+    if path is not None:
+        result.save(path)
+    return result
+
+
+def _check_choice(what: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise unknown(what, value, known)
+
+
+def _images(
+    data: Any,
+    root: str | Path | None,
+    split: str,
+    download: bool,
+    num_classes: int | None,
+    class_names: Sequence[str] | None,
+) -> Images:
+    if isinstance(data, str):
+        images = datasets.load(data, root=root, split=split, download=download)
+        return images if class_names is None else dataclasses.replace(images, class_names=tuple(class_names))
+    return from_user(data, num_classes, class_names)
+
+
+def _model(
+    model: nn.Module | str | Path,
+    weights: str | Path | None,
+    normalize: Any,
+    images: Images,
+    num_classes: int | None,
+    device: str | torch.device | None,
+) -> nn.Module:
+    if isinstance(model, nn.Module):
+        if weights is not None or normalize is not None:
+            raise UserError("weights and normalize belong to a model spec; load_model(module, weights=…) takes both.")
+        return model if device is None else model.to(device)
+    channels = images.batch(np.arange(1))[0].shape[1]
+    return load_model(
+        model,
+        weights=weights,
+        num_classes=num_classes or images.num_classes,
+        in_channels=channels,
+        device=default_device() if device is None else device,
+        normalize=normalize,
+    )
+
+
+def default_device() -> torch.device:
+    """CUDA, else Apple's GPU, else the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _device(model: nn.Module) -> torch.device:
+    tensor = next(iter((*model.parameters(), *model.buffers())), None)
+    return torch.device("cpu") if tensor is None else tensor.device
+
+
+def _with_names(images: Images, outputs: int) -> Images:
+    """Class names for everything the model can answer; an error where the data has classes the model lacks."""
+    if images.labels.size and int(images.labels.max()) >= outputs:
+        raise UserError(
+            f"the data has label {int(images.labels.max())} but the model has only {outputs} outputs (labels "
+            f"0…{outputs - 1}). Load the model with num_classes={images.num_classes}, or choose other data."
+        )
+    names = [*images.class_names, *(f"class {k}" for k in range(images.num_classes, outputs))]
+    return dataclasses.replace(images, class_names=tuple(names[:outputs]))
+
+
+def _radii(eps: Eps, images: Images, norm: Norm) -> tuple[Threat, Array]:
+    """The threat (with the largest radius) and one radius per example."""
+    if isinstance(eps, (int, float, str)):
+        threat = Threat(norm, number(eps))
+        return threat, np.full(len(images), threat.eps)
+    if isinstance(eps, Mapping):
+        given = {name: Threat(norm, number(value)).eps for name, value in eps.items()}
+        others = given.pop("*", max(given.values()))
+        by_class = {images.class_number(name): value for name, value in given.items()}
+        values = np.array([by_class.get(int(label), others) for label in images.labels])
+    else:
+        values = np.asarray(eps.cpu() if isinstance(eps, Tensor) else eps, dtype=float).reshape(-1)
+        if len(values) != len(images):
+            raise UserError(f"{len(values)} radii for {len(images)} examples: give one each, one per class, or one.")
+        for value in (values.min(), values.max()):
+            Threat(norm, float(value))
+    return Threat(norm, float(values.max())), values
+
+
+def _stop_if_hopeless(findings: Sequence[record_findings.Finding], force: bool) -> None:
+    for finding in findings:
+        if finding.code == "input_range" and not force:
+            raise UserError(f"{finding.what} {finding.remedy} (force=True or --force audits it all the same.)")
+
+
+def _with_amp(fast: Fast, amp: str | None, device: torch.device) -> Model:
+    if amp is None:
+        return fast
+    _check_choice("amp", amp, tuple(_AMP))
+    if device.type == "cpu":
+        raise UserError(f"amp={amp} is for GPUs: reduced precision on a CPU is slow and on some CPUs unsupported.")
+
+    def call(x: Tensor) -> Tensor:
+        context: AbstractContextManager[Any] = torch.autocast(device.type, dtype=_AMP[amp])
+        with context:
+            return fast(x).float()
+
+    return call
+
+
+def _config(
+    spec: str,
+    model: nn.Module,
+    images: Images,
+    meta: Meta,
+    radii: Array,
+    protocol: str,
+    coverage: str,
+    eot: int,
+    amp: str | None,
+) -> dict[str, Any]:
+    one_radius = bool((radii == radii[0]).all())
+    return {
+        "audit": {
+            "norm": meta.norm,
+            "eps": meta.eps,
+            "eps_per_example": None if one_radius else run_folder.digest(radii),
+            "protocol": protocol,
+            "coverage": coverage,
+            "seed": meta.seed,
+            "eot": eot,
+            "amp": amp,
+        },
+        "model": {"spec": spec, "fingerprint": run_folder.fingerprint_model(model)},
+        "data": {"name": images.name, "examples": len(images), "fingerprint": run_folder.fingerprint_data(images)},
+        "attacks": {name: dict(info.settings) for name, info in meta.attacks.items()},
+        "versions": dict(meta.versions),
+    }
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "classwise": classwise.__version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _fold_finding(note: str) -> record_findings.Finding:
+    return record_findings.Finding(
+        "not_folded", "note", f"Acceleration: {note}.", "Results are unaffected; the audit is only slower."
+    )
+
+
+def _timing(
+    stats: Mapping[str, Mapping[str, float]], wall: float, plan: run.Plan, fast: Fast, device: torch.device
+) -> dict[str, Any]:
+    """Seconds, passes and counts per attack over all sessions of the run, and this session's wall time."""
+    return {
+        "wall_seconds": round(wall, 3),
+        "attacks": {name: {key: round(value, 3) for key, value in cost.items()} for name, cost in stats.items()},
+        "batch": plan.batch,
+        "part": plan.part,
+        "workers": plan.workers,
+        "threads": torch.get_num_threads(),
+        "device": str(device),
+        "folded_batch_norms": fast.folded,
+    }

@@ -1,0 +1,113 @@
+"""The run folder: what was asked, so that the same command goes on and another one is refused.
+
+config.toml        the settings, with fingerprints of model and data, and the plan
+records/*.parquet  the rows, part by part
+summary.json, tables/*.csv   written at the end
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+from torch import nn
+
+from classwise.datasets.images import Images
+from classwise.errors import UserError
+from classwise.evaluation.run import Plan
+from classwise.records import Array
+from classwise.results import write_text
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def digest(array: Array) -> str:
+    """A short hash of an array's bytes."""
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
+
+
+def fingerprint_model(model: nn.Module) -> str:
+    """A hash of every weight and buffer, so that a resumed run cannot mix two models."""
+    whole = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        whole.update(f"{name}{tuple(getattr(tensor, 'shape', ()))}".encode())
+        if hasattr(tensor, "detach"):
+            whole.update(np.ascontiguousarray(tensor.detach().cpu().float().numpy()).tobytes())
+    return whole.hexdigest()[:16]
+
+
+def fingerprint_data(images: Images) -> str:
+    """A hash of which examples, their labels, and the pixels of a few of them."""
+    few = np.unique(np.linspace(0, len(images) - 1, 8).astype(np.int64))
+    parts = (images.positions, images.labels, images.batch(few)[0].numpy())
+    return digest(np.concatenate([np.frombuffer(part.tobytes(), np.uint8) for part in parts]))
+
+
+def settle(folder: Path, config: Mapping[str, Any], plan: Plan, overwrite: bool = False) -> Plan:
+    """Make the run folder, or check that it was made with these settings; return the plan the run began with."""
+    path = folder / "config.toml"
+    try:
+        if overwrite:
+            for old in (*folder.glob("records/*.parquet"), folder / "summary.json", path):
+                old.unlink(missing_ok=True)
+        if path.exists():
+            return _resume(path, config)
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"{folder} is a file; --out must be a folder.")
+        if any(folder.glob("records/*.parquet")):
+            raise UserError(f"{folder} holds records but no config.toml; choose another --out, or --overwrite.")
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot use {folder} as a run folder: {error.strerror or error}.") from error
+    write_text(path, tomli_w.dumps(plain({**config, "plan": vars(plan)})))
+    return plan
+
+
+def _resume(path: Path, config: Mapping[str, Any]) -> Plan:
+    try:
+        stored = tomllib.loads(path.read_text())
+        plan = Plan(**stored.pop("plan"))
+    except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({error}); choose another --out, or --overwrite.") from error
+    old, new = flatten(stored), flatten(plain(config))
+    differing = [
+        key for key in sorted({*old, *new}) if old.get(key) != new.get(key) and not key.startswith("versions.")
+    ]
+    if differing:
+        lines = [f"  {key}: {old.get(key, 'absent')} there, {new.get(key, 'absent')} now" for key in differing[:8]]
+        raise UserError(
+            f"{path.parent} was made with other settings:\n" + "\n".join(lines) + "\n"
+            "Choose another --out, repeat the old command to go on with it, or --overwrite to begin anew."
+        )
+    return plan
+
+
+def plain(value: Any) -> Any:
+    """The value in types TOML knows; None is left out."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items() if item is not None}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    return value if isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested settings as dotted keys, values as JSON text so that they compare."""
+    flat: dict[str, str] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = json.dumps(value)
+    return flat

@@ -1,0 +1,146 @@
+"""Findings that have to be asked of the model itself, on a few images, before an audit spends its time.
+
+After Carlini et al., "On Evaluating Adversarial Robustness" (2019), and AutoAttack's checks of the defence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from classwise.attacks.rows import Attack, craft, value_and_gradient
+from classwise.datasets.images import Images
+from classwise.findings import Finding
+from classwise.losses import cross_entropy
+from classwise.models.normalize import Normalize
+from classwise.threat import Norm
+
+_PER_CLASS, _MOST = 4, 64  # images looked at
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A few images of every class, and what the model says of them."""
+
+    x: Tensor
+    y: Tensor
+    logits: Tensor
+    class_names: tuple[str, ...]
+
+
+def draw_sample(model: nn.Module, images: Images, device: torch.device, seed: int) -> Sample:
+    some = images.subset(limit=_MOST, per_class=_PER_CLASS, seed=seed)
+    x, y = some.batch(np.arange(len(some)))
+    x, y = x.to(device), y.to(device)
+    with torch.no_grad():
+        logits = model(x)
+    return Sample(x, y, logits, images.class_names)
+
+
+def inspect(
+    model: nn.Module, sample: Sample, attack: Attack | None, norm: Norm, was_training: bool, eot: int
+) -> list[Finding]:
+    """Every finding about the model on the sample. `model` is in eval mode; `was_training` says how it came."""
+    findings = [*_train_mode(was_training), *_range(model, sample), *_probabilities(sample)]
+    randomised = list(_randomised(model, sample, eot))
+    findings += [*randomised, *_zero_gradients(model, sample)]
+    if attack is not None and not randomised and eot == 1:
+        findings += _zero_radius(model, sample, attack, norm)
+    return findings
+
+
+def _train_mode(was_training: bool) -> Iterator[Finding]:
+    if was_training:
+        yield Finding(
+            "train_mode",
+            "warning",
+            "The model was in train mode: batch-norm and dropout would have made its answers depend on the batch.",
+            "It was audited in eval mode and put back afterwards; call model.eval() yourself to silence this.",
+        )
+
+
+def _range(model: nn.Module, sample: Sample) -> Iterator[Finding]:
+    low, high = float(sample.x.min()), float(sample.x.max())
+    if low < -1e-4 or high > 1 + 1e-4:
+        twice = any(isinstance(module, Normalize) for module in model.modules())
+        looks = "They look normalised twice: the model normalises too. " if twice else ""
+        looks = "They look like 0…255: divide by 255. " if high > 10 and low >= 0 else looks
+        yield Finding(
+            "input_range",
+            "serious",
+            f"Inputs run from {low:.3g} to {high:.3g}; an audit needs pixels in [0,1].",
+            f"{looks}Take the normalisation out of the data and put it into the model (normalize=…).",
+        )
+    elif 0 < high < 2 / 255:
+        yield Finding(
+            "input_range",
+            "serious",
+            f"The brightest pixel of the sample is {high:.3g}: the images look divided by 255 twice.",
+            "Give uint8 images, or floats in [0,1].",
+        )
+
+
+def _probabilities(sample: Sample) -> Iterator[Finding]:
+    z = sample.logits
+    if bool((z >= 0).all()) and bool(((z.sum(1) - 1).abs() < 1e-3).all()):
+        yield Finding(
+            "probabilities",
+            "serious",
+            "The model's outputs look like probabilities (non-negative, summing to one), not logits.",
+            "Remove the final softmax: a loss on its output has a vanishing gradient and makes attacks look weak.",
+        )
+
+
+def _randomised(model: nn.Module, sample: Sample, eot: int) -> Iterator[Finding]:
+    with torch.no_grad():
+        again = model(sample.x)
+    if bool((again - sample.logits).abs().amax() > 1e-3 * sample.logits.abs().amax().clamp_min(1.0)):
+        changed = float((again.argmax(1) != sample.logits.argmax(1)).float().mean())
+        remedy = "Attack its expectation over draws: --eot 20 (eot=20), and report several seeds."
+        yield Finding(
+            "randomised",
+            "note" if eot > 1 else "serious",
+            f"Two calls on the same images differ (predictions of {changed:.0%} of them): the model is randomised.",
+            remedy if eot == 1 else f"Attacks and judgement average over {eot} draws; report several seeds.",
+        )
+
+
+def _zero_gradients(model: nn.Module, sample: Sample) -> Iterator[Finding]:
+    _, gradient = value_and_gradient(model, sample.x, lambda z: cross_entropy(z, sample.y))
+    dead = (gradient.flatten(1).abs().amax(1) == 0).cpu().numpy()
+    if not dead.any():
+        return
+    labels = sample.y.cpu().numpy()
+    shares = {
+        name: dead[labels == number].mean()
+        for number, name in enumerate(sample.class_names)
+        if (labels == number).any()
+    }
+    worst = ", ".join(f"{name} {share:.0%}" for name, share in sorted(shares.items(), key=lambda s: -s[1])[:3] if share)
+    yield Finding(
+        "zero_gradient",
+        "serious",
+        f"The gradient is exactly zero for {dead.mean():.0%} of the sampled images (most: {worst}).",
+        "A gradient attack cannot move those: add temperature_pgd:sound=true or margin_pgd, and compare with noise.",
+    )
+
+
+def _zero_radius(model: nn.Module, sample: Sample, attack: Attack, norm: Norm) -> Iterator[Finding]:
+    if "steps" in {f.name for f in dataclasses.fields(attack)}:  # type: ignore[arg-type]
+        attack = dataclasses.replace(attack, steps=min(attack.steps, 2), restarts=1)  # type: ignore[type-var]
+    generator = torch.Generator().manual_seed(0)
+    x_adv = craft(attack, model, sample.x, sample.y, 0.0, norm, generator)
+    with torch.no_grad():
+        differing = model(x_adv).argmax(1) != sample.logits.argmax(1)
+    if differing.any():
+        yield Finding(
+            "zero_radius",
+            "serious",
+            f"With eps = 0 the attack changes the prediction of {float(differing.float().mean()):.0%} of the images.",
+            "Inputs leave [0,1], or the model keeps state between calls: mend that first, nothing else is reliable.",
+        )

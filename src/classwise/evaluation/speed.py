@@ -1,0 +1,193 @@
+"""The same model, faster: for the gradient passes of an attack only. Nothing found with it counts until the
+untouched model has confirmed it.
+
+Batch-norm in eval mode is an affine map per channel, so conv → batch-norm is one convolution (Jacob et al. 2018):
+
+    w' = w · γ/√(σ²+ε)        b' = (b − μ) · γ/√(σ²+ε) + β
+
+Besides: channels-last memory, no parameter gradients, and a batch that fits the caches of a CPU or the memory of
+a GPU.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+import torch.fx
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
+
+_CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+@dataclass(frozen=True)
+class Fast:
+    """A model for gradient passes, how many batch-norms were folded away, and a note for each thing not done."""
+
+    model: nn.Module
+    folded: int
+    notes: tuple[str, ...]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model(x)
+        return logits
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """The same values, laid out as convolutions like them best."""
+    fits = x.ndim == 4 and x.device.type != "mps"  # channels-last is not faster there, and some kernels are missing
+    return x.contiguous(memory_format=torch.channels_last) if fits else x
+
+
+def accelerate(model: nn.Module, example: Tensor) -> Fast:
+    """A folded, channels-last copy of `model` without parameter gradients; it must agree with it on `example`.
+
+    Falls back, with a note, to folding inside `nn.Sequential`s where the model cannot be traced, and to an unfolded
+    copy where folding changes the answer (a trace that froze a decision the model makes anew for each input).
+    """
+    notes: list[str] = []
+    try:
+        plain = copy.deepcopy(model).eval()
+    except Exception as error:  # deepcopy runs the model's own code, which may raise anything
+        return Fast(model, 0, (f"the model cannot be copied ({_first_line(error)}); attacks run on it as it is",))
+    for parameter in plain.parameters():
+        parameter.requires_grad_(False)
+    if example.device.type != "mps":
+        plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if not any(isinstance(module, _NORMS) for module in plain.modules()):
+        return Fast(plain, 0, ())
+    with torch.no_grad():
+        expected = model(example)
+    for fold in (_fold_traced, _fold_sequential):
+        try:
+            folded, count = fold(copy.deepcopy(plain))
+            with torch.no_grad():
+                agrees = _close(folded(channels_last(example)), expected)
+        except Exception as error:  # tracing runs the model's own code, which may raise anything
+            notes.append(f"{fold.__name__.strip('_')} failed ({_first_line(error)})")
+            continue
+        if agrees and count:
+            return Fast(folded, count, tuple(notes))
+        if not agrees:
+            notes.append(f"{fold.__name__.strip('_')} changed the model's answer and was not used")
+    return Fast(plain, 0, (*notes, "batch-norm was not folded; attacks run on an unfolded copy"))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:120] or type(error).__name__
+
+
+def _close(found: Tensor, expected: Tensor) -> bool:
+    """Equal up to the rounding of float32 through a deep network; randomised models never are, and stay unfolded."""
+    scale = expected.abs().amax().clamp_min(1.0)
+    return bool(((found - expected).abs().amax() <= 1e-3 * scale).item())
+
+
+def _fuse(layer: nn.Module, norm: nn.Module) -> nn.Module | None:
+    """`layer` with `norm` inside it, or None where the two are not a pair that folds."""
+    if not isinstance(norm, _NORMS) or norm.running_mean is None:
+        return None
+    if isinstance(layer, _CONVS):
+        return fuse_conv_bn_eval(layer, norm)
+    if isinstance(layer, nn.Linear) and isinstance(norm, nn.BatchNorm1d):
+        return fuse_linear_bn_eval(layer, norm)
+    return None
+
+
+class _Tracer(torch.fx.Tracer):
+    """Looks only into modules that hold something to fold: what else they do may not be traceable."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        inside = any(isinstance(module, (*_CONVS, *_NORMS)) for module in m.modules())
+        return not inside or super().is_leaf_module(m, module_qualified_name)
+
+
+def _fold_traced(model: nn.Module) -> tuple[nn.Module, int]:
+    """Fold wherever a traced graph shows a batch-norm to be the only reader of a convolution or linear layer."""
+    graph = torch.fx.GraphModule(model, _Tracer().trace(model))
+    modules = dict(graph.named_modules())
+    calls = [node for node in graph.graph.nodes if node.op == "call_module"]
+    uses = {node.target: sum(other.target == node.target for other in calls) for node in calls}
+    folded = 0
+    for node in calls:
+        before = node.args[0] if node.args else None
+        if not (isinstance(before, torch.fx.Node) and before.op == "call_module" and len(before.users) == 1):
+            continue
+        if uses[node.target] != 1 or uses[before.target] != 1:  # shared modules mean different things at each use
+            continue
+        fused = _fuse(modules[before.target], modules[node.target])
+        if fused is None:
+            continue
+        parent, _, name = str(before.target).rpartition(".")
+        setattr(graph.get_submodule(parent), name, fused)
+        modules[before.target] = fused
+        node.replace_all_uses_with(before)
+        graph.graph.erase_node(node)
+        folded += 1
+    graph.delete_all_unused_submodules()
+    graph.recompile()
+    return graph, folded
+
+
+def _fold_sequential(model: nn.Module) -> tuple[nn.Module, int]:
+    """Fold neighbours inside plain `nn.Sequential`s, whose order is known without tracing."""
+    seen = [module for parent in model.modules() for module in parent.children()]
+    folded = 0
+    for parent in list(model.modules()):
+        if type(parent) is not nn.Sequential:
+            continue
+        for place in range(len(parent) - 1):
+            pair = parent[place], parent[place + 1]
+            fused = _fuse(*pair) if all(seen.count(module) == 1 for module in pair) else None
+            if fused is not None:
+                parent[place], parent[place + 1] = fused, nn.Identity()
+                folded += 1
+    return model, folded
+
+
+def choose_workers(device: torch.device) -> int:
+    """How many threads each drive a batch of their own: on a CPU that wastes less time waiting for each other than
+    splitting every operation over all cores. Results do not depend on it beyond rounding."""
+    return min(torch.get_num_threads(), 8) if device.type == "cpu" else 1
+
+
+def choose_batch(model: nn.Module, example: Tensor, count: int, workers: int = 1) -> int:
+    """A batch size for `model` on `example`'s device: a power of two, by rule and not by timing, so that it is the
+    same every time.
+
+    CPU: the largest activation of all workers' batches stays within 8 MiB, where caches still help. Otherwise: two
+    copies of all activations in 40% of the free memory.
+    """
+    sizes: list[int] = []
+
+    def note(module: nn.Module, args: object, output: object) -> None:
+        if isinstance(output, Tensor) and not list(module.children()):
+            sizes.append(output.numel() * output.element_size() // len(example))
+
+    hooks = [module.register_forward_hook(note) for module in model.modules()]
+    try:
+        with torch.no_grad():
+            model(example)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    sizes = sizes or [example[0].numel() * example.element_size()]
+    if example.device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(example.device)
+        fits = int(0.4 * free / (2 * sum(sizes)))
+    elif example.device.type == "cpu":
+        fits = 8 * 2**20 // (workers * max(sizes))
+    else:
+        fits = 2**31 // (2 * sum(sizes))
+    largest = min(max(fits, 16), 1024 if example.device.type == "cpu" else 4096, max(count, 1))
+    return 1 << (largest.bit_length() - 1)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an exception means that a smaller batch might do."""
+    return isinstance(error, (torch.cuda.OutOfMemoryError, MemoryError)) or (
+        isinstance(error, RuntimeError) and any(t in str(error) for t in ("out of memory", "can't allocate memory"))
+    )

@@ -1,0 +1,177 @@
+"""Findings: what the numbers themselves say is wrong or weak about an audit, each with what to do about it.
+
+This file reads only records; what has to be asked of the model itself is in `classwise.evaluation.sanity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from scipy import stats
+
+from classwise import metrics
+from classwise.metrics import accuracy, overall, paired
+from classwise.records import CLEAN, Records
+
+Level = Literal["note", "warning", "serious"]
+
+_FEW = 30  # below this many examples a class's 95% interval is wider than about ±18 points
+_BEATS = 0.01  # an attack that should be weaker may break this share of examples on its own before we speak up
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing noticed: a code for machines, how grave it is, what it is, and what to do about it."""
+
+    code: str
+    level: Level
+    what: str
+    remedy: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def from_records(records: Records, confidence: float = 0.95) -> list[Finding]:
+    """Everything the rows of an audit show."""
+    checks = (_near_chance, _few_images, _absent, _undecided, _blind_beats_gradient, _temperature, _refused)
+    return [finding for check in checks for finding in check(records, confidence)]
+
+
+def _complete(records: Records) -> dict[str, Records]:
+    """The attacks that saw every example, with their rows."""
+    infos = records.meta.attacks
+    return {name: records.of(name) for name in records.attacks if name not in infos or infos[name].coverage == "all"}
+
+
+def _kind(records: Records, attack: str) -> str:
+    """The attack's own name, without its settings."""
+    info = records.meta.attacks.get(attack)
+    return str(info.settings.get("name", attack)) if info else attack
+
+
+def _near_chance(records: Records, confidence: float) -> Iterator[Finding]:
+    clean = records.of(CLEAN)
+    chance = 1 / records.num_classes
+    total = overall.compute(clean, confidence=confidence)
+    if total.low <= 1.5 * chance:
+        yield Finding(
+            "near_chance",
+            "serious",
+            f"Clean accuracy is {total.value:.1%}; guessing among {records.num_classes} classes gives {chance:.1%}.",
+            "Check the weights, the order of the classes and the normalisation before reading anything else here.",
+        )
+
+
+def _few_images(records: Records, confidence: float) -> Iterator[Finding]:
+    _, support = accuracy.counts(records.of(CLEAN))
+    few = [name for name, n in zip(records.class_names, support, strict=True) if 0 < n < _FEW]
+    if few:
+        yield Finding(
+            "few_images",
+            "warning",
+            f"{len(few)} of {records.num_classes} classes have fewer than {_FEW} images ({_some(few)}).",
+            "Their intervals are wide: use more images per class before comparing them.",
+        )
+
+
+def _absent(records: Records, confidence: float) -> Iterator[Finding]:
+    _, support = accuracy.counts(records.of(CLEAN))
+    absent = [name for name, n in zip(records.class_names, support, strict=True) if n == 0]
+    if absent:
+        yield Finding(
+            "absent_class",
+            "note",
+            f"{len(absent)} of {records.num_classes} classes have no image here ({_some(absent)}).",
+            "They are left out of worst, average, CV and MCD; nothing is known of them.",
+        )
+
+
+def _undecided(records: Records, confidence: float) -> Iterator[Finding]:
+    """Whether the two weakest classes can be told apart with the images there are, and how many it would take."""
+    for name, rows in _complete(records).items():
+        if name == CLEAN:
+            continue
+        table = metrics.by_class(rows, confidence).dropna(subset=["accuracy"]).sort_values("accuracy")
+        if len(table) < 2 or table["p_worst"].max() >= confidence:
+            continue
+        (a, b), z = table["accuracy"].iloc[:2], stats.norm.ppf(0.5 + confidence / 2)
+        first, second = table["class"].iloc[:2]
+        # n per class at which the difference seen would be z standard errors wide.
+        need = np.inf if a == b else z**2 * (a * (1 - a) + b * (1 - b)) / (a - b) ** 2
+        images = f"about {int(np.ceil(need)):,} images per class would" if need < 1e6 else "no realistic number would"
+        yield Finding(
+            "worst_undecided",
+            "note",
+            f"Under {name}, {first} ({a:.1%}) and {second} ({b:.1%}) cannot be told apart as the worst class at "
+            f"{confidence:.0%} confidence.",
+            f"Report both, or use more images: {images} separate them if the difference is real.",
+        )
+
+
+def _blind_beats_gradient(records: Records, confidence: float) -> Iterator[Finding]:
+    """A gradient attack that loses to blind noise is not attacking: the gradient is masked, or the attack is weak."""
+    complete = _complete(records)
+    blind = {n: r for n, r in complete.items() if _kind(records, n) in ("noise", "transfer")}
+    white = {n: r for n, r in complete.items() if n != CLEAN and n not in blind}
+    if not blind or not white:
+        return
+    strongest, rows = min(white.items(), key=lambda item: item[1].correct.mean())
+    for name, other in blind.items():
+        alone = float((rows.correct & ~other.correct).mean())
+        if alone > _BEATS:
+            yield Finding(
+                "blind_beats_gradient",
+                "serious",
+                f"{name} breaks {alone:.1%} of the examples that {strongest} could not.",
+                "The gradient misleads the attack (masked, saturated or randomised): use more steps and restarts, "
+                "margin_pgd, or --eot, and do not report the gradient attack alone.",
+            )
+
+
+def _temperature(records: Records, confidence: float) -> Iterator[Finding]:
+    """Whether sharpening the softmax finds more than plain PGD: then smooth confidences hid the gradient."""
+    complete = _complete(records)
+    plain = {n: r for n, r in complete.items() if _kind(records, n) == "pgd"}
+    if not plain:
+        return
+    base_name, base = min(plain.items(), key=lambda item: item[1].correct.mean())
+    for name, rows in complete.items():
+        if _kind(records, name) != "temperature_pgd":
+            continue
+        whole = paired.compute(base, rows).iloc[-1]
+        gain = float(base.correct.mean() - rows.correct.mean())
+        if gain > 0 and whole["p"] < 1 - confidence:
+            inverse = records.meta.attacks[name].settings["inv_temperature"]
+            yield Finding(
+                "temperature_beats_pgd",
+                "serious" if gain > 0.02 else "warning",
+                f"{name} (1/T = {inverse:g}) is {gain:.1%} stronger than {base_name} (p = {whole['p']:.2g}).",
+                "The model's confidences are scaled so that plain cross entropy misleads the attack: report the "
+                "temperature or margin attack, not plain PGD.",
+            )
+
+
+def _refused(records: Records, confidence: float) -> Iterator[Finding]:
+    for name, cost in records.meta.stats.items():
+        if rejected := int(cost.get("rejected", 0)):
+            yield Finding(
+                "verification",
+                "note",
+                f"{rejected} example(s) that {name} seemed to break were refused by the untouched model.",
+                "They were attacked further and count only as the untouched model judged them.",
+            )
+        if outside := int(cost.get("outside", 0)):
+            yield Finding(
+                "outside_ball",
+                "serious",
+                f"{outside} point(s) that {name} proposed lie outside the ball or outside [0,1] and were refused.",
+                "The attack does not respect the threat model; check its eps, its norm, and the data's range.",
+            )
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

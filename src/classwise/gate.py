@@ -1,0 +1,119 @@
+"""Requirements on an audit, for continuous integration: ``worst>=0.25``, ``pgd-20.gap<=0.4``, ``class[cat]>=0.2``.
+
+Quantities: accuracy (over all examples), average (over classes), worst, gap (best − worst), tail20, cv, and
+class[NAME]; of the headline attack unless another is named before a dot (`clean.worst>=0.6`). A confident
+requirement is asked of the interval's unfavourable bound, where there is one.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from classwise import metrics
+from classwise.errors import UserError, unknown
+from classwise.metrics import accuracy
+from classwise.results import Audit, write_text
+from classwise.spec import number
+
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_FORM = re.compile(r"\s*(?P<name>.+?)\s*(?P<operator>>=|<=|>|<)\s*(?P<value>[\d./e%+-]+)\s*")
+QUANTITIES = ("accuracy", "average", "worst", "gap", "tail20", "cv", "class[NAME]")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A requirement and how it came out."""
+
+    requirement: str
+    value: float
+    passed: bool
+    sentence: str
+
+
+def check(audit: Audit, requirements: Sequence[str], confident: bool = False) -> list[Outcome]:
+    """Each requirement's outcome, in order."""
+    return [_check_one(audit, text, confident) for text in requirements]
+
+
+def parse(text: str) -> tuple[str, str, float]:
+    """``"worst >= 25%"`` as ("worst", ">=", 0.25)."""
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise UserError(f"cannot read the requirement {text!r}; write it as worst>=0.25 or gap<=0.4.")
+    raw = match["value"]
+    return match["name"], match["operator"], number(raw[:-1]) / 100 if raw.endswith("%") else number(raw)
+
+
+def _check_one(audit: Audit, text: str, confident: bool) -> Outcome:
+    name, sign, bound = parse(text)
+    attack, quantity = _attack_of(audit, name)
+    value, low, high = _quantity(audit, attack, quantity)
+    asked = value if not confident else low if sign.startswith(">") else high
+    passed = bool(_OPERATORS[sign](asked, bound))
+    which = (
+        f", {'lower' if sign.startswith('>') else 'upper'} bound {asked:.4g}" if confident and asked != value else ""
+    )
+    verdict = "holds" if passed else "FAILED"
+    return Outcome(text, asked, passed, f"{text}: {verdict} ({quantity} under {attack} is {value:.4g}{which})")
+
+
+def _attack_of(audit: Audit, name: str) -> tuple[str, str]:
+    """The attack named before the last dot, if it is one, and the quantity."""
+    before, dot, after = name.rpartition(".") if not name.endswith("]") else name.partition(".")
+    if dot and before in (*audit.records.attacks, "worst_case"):
+        return before, after
+    if dot and not name.startswith("class["):
+        raise unknown("attack in this audit", before, (*audit.records.attacks, "worst_case"))
+    return audit.headline, name
+
+
+def _quantity(audit: Audit, attack: str, quantity: str) -> tuple[float, float, float]:
+    """A quantity with its interval; without one, the value three times."""
+    rows = audit.rows(attack)
+    summary: dict[str, Any] = metrics.summary(rows, audit.confidence)
+    if match := re.fullmatch(r"class\[(.+)\]", quantity):
+        table = audit.by_class(attack).set_index("class")
+        if match[1] not in table.index:
+            raise unknown("class", match[1], map(str, table.index))
+        row = table.loc[match[1]]
+        if row["n"] == 0:
+            raise UserError(f"class {match[1]!r} has no example in this audit, so nothing can be required of it.")
+        return float(row["accuracy"]), float(row["low"]), float(row["high"])
+    if quantity == "worst":
+        worst = summary["worst"]
+        return worst["accuracy"], worst["low"], worst["high"]
+    if quantity == "accuracy":
+        return summary["accuracy"], summary["accuracy_low"], summary["accuracy_high"]
+    if quantity in ("gap", "mcd"):
+        bounds = accuracy.compute(rows, confidence=audit.confidence, simultaneous=True)
+        best, lowest = bounds.best, bounds.worst
+        gap = float(bounds.values[best] - bounds.values[lowest])
+        # The true gap is at most the largest upper bound minus the smallest lower one, all bounds holding together.
+        least = max(0.0, float(bounds.low[best] - bounds.high[lowest]))
+        return gap, least, float(max(bounds.high[bounds.support > 0]) - min(bounds.low[bounds.support > 0]))
+    if quantity in ("average", "tail20", "cv"):
+        return summary[quantity], summary[quantity], summary[quantity]
+    raise unknown("quantity", quantity, QUANTITIES)
+
+
+def write_junit(path: Path, outcomes: Sequence[Outcome]) -> None:
+    """The outcomes as a JUnit XML file, one test case each."""
+    failures = sum(not outcome.passed for outcome in outcomes)
+    suite = ElementTree.Element("testsuite", name="classwise", tests=str(len(outcomes)), failures=str(failures))
+    for outcome in outcomes:
+        case = ElementTree.SubElement(suite, "testcase", classname="classwise.require", name=outcome.requirement)
+        if not outcome.passed:
+            ElementTree.SubElement(case, "failure", message=outcome.sentence).text = outcome.sentence
+    ElementTree.indent(suite)
+    write_text(path, ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n")

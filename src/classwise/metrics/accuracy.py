@@ -1,0 +1,43 @@
+"""Accuracy of each class, with an interval.
+
+a_c = #{examples of class c predicted as c} / #{examples of class c}. Under an attack this is the class's robustness, on
+clean images its natural accuracy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from classwise.metrics import confusion, intervals
+from classwise.metrics.intervals import Array, Interval
+from classwise.records import PerClass, Records
+
+
+def compute(
+    records: Records, interval: Interval = "wilson", confidence: float = 0.95, simultaneous: bool = False
+) -> PerClass:
+    """The accuracy of each class.
+
+    simultaneous: widen the intervals (Šidák over the classes that have examples) so that all of them hold together
+    with the given confidence; otherwise each holds by itself.
+    """
+    correct, support = counts(records)
+    if simultaneous:
+        confidence = intervals.sidak(confidence, int(np.count_nonzero(support)))
+    low, high = intervals.bounds(correct, support, confidence, interval)
+    return PerClass(intervals.ratio(correct, support), support, low, high, records.class_names)
+
+
+def counts(records: Records) -> tuple[Array, Array]:
+    """The number of correctly predicted examples and of all examples, per class."""
+    records = records.single()
+    confusion.require_classes(records, "label")
+    size = records.num_classes
+    correct = np.bincount(records.label[records.correct], minlength=size)
+    return correct, np.bincount(records.label, minlength=size)
+
+
+def seen(records: Records) -> Array:
+    """The accuracies of the classes that have examples, in class order."""
+    correct, support = counts(records)
+    return np.asarray(correct[support > 0] / support[support > 0])

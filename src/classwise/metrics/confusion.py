@@ -1,0 +1,41 @@
+"""Confusion matrix: how many examples of each class are predicted as each class (rows true, columns predicted).
+
+N_ij = #{examples of class i predicted as j}, over all examples; the row rates N_ij / Σ_j N_ij have the class accuracies
+on their diagonal, as in Figure 2 of Tian et al., "Analysis and Applications of Class-wise Robustness in Adversarial
+Training", KDD 2021.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from classwise.errors import UserError
+from classwise.metrics.intervals import Array, ratio
+from classwise.records import Records
+
+
+def compute(records: Records) -> Array:
+    """The counts N, shape (C, C)."""
+    records = records.single()
+    require_classes(records, "label", "prediction")
+    size = records.num_classes
+    cell = records.label.astype(np.int64) * size + records.prediction
+    return np.bincount(cell, minlength=size * size).reshape(size, size)
+
+
+def rates(records: Records) -> Array:
+    """The counts as shares of their row; the row of a class without examples is NaN."""
+    counts = compute(records)
+    return ratio(counts, counts.sum(axis=1, keepdims=True))
+
+
+def require_classes(records: Records, *columns: str) -> None:
+    """Raise if a column of class numbers holds one that has no class name."""
+    for column in columns:
+        values = records.frame[column].to_numpy()
+        outside = values[(values < 0) | (values >= records.num_classes)]
+        if outside.size:
+            raise UserError(
+                f"the {column} {outside[0]} is outside the class range 0…{records.num_classes - 1}. "
+                "The records must name every class the data or the model knows."
+            )

@@ -1,0 +1,14 @@
+"""Class-wise variance of the accuracy, in percent².
+
+CV = (1/C) Σ_c (a_c − ā)², a_c in percent (Tian et al., KDD 2021, Definition 4.1): the population variance, over the
+classes that have examples. Divide by 10⁴ for the unit of Li & Liu, AAAI 2023.
+"""
+
+from __future__ import annotations
+
+from classwise.metrics import accuracy
+from classwise.records import Records
+
+
+def compute(records: Records) -> float:
+    return float((100 * accuracy.seen(records)).var())

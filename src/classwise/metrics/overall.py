@@ -1,0 +1,17 @@
+"""Accuracy over all examples, with an interval.
+
+a = #{examples predicted correctly} / #{examples}. The interval takes the examples as drawn independently from one
+population; where the class sizes were fixed beforehand it is slightly wider than needed.
+"""
+
+from __future__ import annotations
+
+from classwise.metrics import accuracy, intervals
+from classwise.metrics.intervals import Estimate, Interval
+from classwise.records import Records
+
+
+def compute(records: Records, interval: Interval = "wilson", confidence: float = 0.95) -> Estimate:
+    correct, support = (total.sum() for total in accuracy.counts(records))
+    low, high = intervals.bounds(correct, support, confidence, interval)
+    return Estimate(float(correct / support), float(low), float(high), int(support))

@@ -1,0 +1,19 @@
+"""Gain of the worst class weighed against the loss of the average, relative to a base run.
+
+ρ = (W − W₀)/W₀ − (A₀ − A)/A₀, with W the lowest and A the mean class accuracy of the run, W₀ and A₀ those of the base
+(Li & Liu, "WAT: Improve the Worst-class Robustness in Adversarial Training", AAAI 2023, equation 7). A rise of the
+average counts for the run. NaN if a class of the base is never right: no gain can be measured against W₀ = 0.
+"""
+
+from __future__ import annotations
+
+from classwise.metrics import accuracy
+from classwise.records import Records
+
+
+def compute(records: Records, base: Records) -> float:
+    run, start = accuracy.seen(records), accuracy.seen(base)
+    worst, average = start.min(), start.mean()
+    if worst == 0:
+        return float("nan")
+    return float((run.min() - worst) / worst - (average - run.mean()) / average)

@@ -1,0 +1,87 @@
+"""Models from a user's own Python file: ``path/to/file.py:factory``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from classwise.errors import UserError, unknown
+
+
+def load_factory(path: Path, name: str, **arguments: Any) -> nn.Module:
+    """What `name` in the file makes, called with those of the `arguments` that its signature names."""
+    if not path.is_file():
+        raise UserError(f"no Python file {str(path)!r} to take the model {name!r} from.")
+    where = f"{path}:{name}"
+    with _importing_from(path.resolve().parent):
+        try:
+            module = _import(path)
+            factory = getattr(module, name, None)
+            model = factory if isinstance(factory, nn.Module) or factory is None else _call(factory, where, arguments)
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(f"{where} failed: {type(error).__name__}: {error}") from error
+    if factory is None:
+        own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise unknown(f"function or class of {path.name}", name, own)
+    if not isinstance(model, nn.Module):
+        raise UserError(f"{where} returned a {type(model).__name__}, expected a torch.nn.Module.")
+    return model
+
+
+@contextmanager
+def _importing_from(folder: Path) -> Iterator[None]:
+    """Let the file import its neighbours, and forget them after: two code bases may both have a `models`."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - before:
+            origin = getattr(sys.modules[name], "__file__", None)
+            if origin and folder in Path(origin).resolve().parents:
+                del sys.modules[name]
+
+
+def _import(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(spec.name, module)  # dataclasses look their module up while it is being made
+    spec.loader.exec_module(module)
+    return module
+
+
+def _call(factory: Any, where: str, arguments: dict[str, Any]) -> Any:
+    if not callable(factory):
+        raise UserError(f"{where} is a {type(factory).__name__}, expected a function or class that makes the model.")
+    parameters = inspect.signature(factory).parameters
+    given = {key: value for key, value in arguments.items() if key in parameters and value is not None}
+    needed = [key for key, value in parameters.items() if _is_needed(value) and key not in given]
+    if needed:
+        raise UserError(
+            f"{where} needs {', '.join(needed)}. classwise passes num_classes and in_channels when it knows them; "
+            "give the other parameters a default."
+        )
+    make: Callable[..., Any] = factory
+    return make(**given)
+
+
+def _is_needed(parameter: inspect.Parameter) -> bool:
+    return parameter.default is parameter.empty and parameter.kind not in (
+        parameter.VAR_POSITIONAL,
+        parameter.VAR_KEYWORD,
+    )

@@ -1,0 +1,94 @@
+"""`load_model`: any way of naming a model, made into a module in eval mode on its device."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from classwise.errors import UserError
+from classwise.models import registry
+from classwise.models.checkpoint import read_checkpoint
+from classwise.models.external import LIBRARIES, load_external
+from classwise.models.factory import load_factory
+from classwise.models.normalize import Normalization, constants, normalized
+from classwise.models.programs import kind_of_program, load_program
+from classwise.models.weights import load_state, load_weights
+
+FACTORY = re.compile(r"(?P<path>.+\.py):(?P<name>\w+)")
+FILES = (".pt", ".pth", ".ts", ".pt2", ".ckpt", ".tar", ".safetensors", ".bin", ".pkl")
+
+
+def load_model(
+    spec: str | Path | nn.Module,
+    weights: str | Path | None = None,
+    num_classes: int | None = None,
+    in_channels: int | None = None,
+    device: torch.device | str | None = None,
+    normalize: Normalization = None,
+    seed: int = 0,
+) -> nn.Module:
+    """The model of a spec, with weights if given, in eval mode on `device` (default: where it is, or the CPU).
+
+    A spec is a module as it is; a built-in network (``resnet-18``, ``wideresnet:depth=34,width=10``); a function or
+    class in a file (``net.py:make``); ``torchvision:…``, ``timm:…`` or ``robustbench:…``; a TorchScript or exported
+    program; or a checkpoint of classwise. `normalize` puts a normalising layer in front: a known name, text such as
+    ``mean=0.5,std=0.25``, or a pair (mean, std). Initial weights are drawn from `seed`, leaving the global generator
+    alone.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        model = _make(spec, weights is not None, num_classes, in_channels, normalize)
+    if weights is not None:
+        load_weights(model, weights)
+    return model.eval().to(device) if device is not None else model.eval()
+
+
+def _make(
+    spec: str | Path | nn.Module,
+    own_weights: bool,
+    num_classes: int | None,
+    in_channels: int | None,
+    normalize: Normalization,
+) -> nn.Module:
+    if isinstance(spec, nn.Module):
+        return normalized(spec, normalize)
+    spec = str(spec)
+    if factory := FACTORY.fullmatch(spec):
+        model = load_factory(Path(factory["path"]), factory["name"], num_classes=num_classes, in_channels=in_channels)
+        return normalized(model, normalize)
+    if spec.partition(":")[0] in LIBRARIES:
+        return load_external(spec, num_classes, in_channels, normalize, own_weights)
+    if registry.knows(spec):  # before any file or folder that happens to bear the name
+        return registry.construct(spec, num_classes, in_channels, normalize)
+    path = Path(spec)
+    if path.is_file():
+        return _from_file(path, num_classes, normalize)
+    if path.suffix == ".py":
+        raise UserError(f"{spec!r} names a file but not what to take from it; write {spec}:NAME.")
+    if path.is_dir():
+        raise UserError(f"{spec!r} is a folder; name the model file in it.")
+    if path.suffix.lower() in FILES:
+        raise UserError(
+            f"no model file {spec!r}. Check the path, or name a built-in model: {', '.join(registry.names())}."
+        )
+    return registry.construct(spec, num_classes, in_channels, normalize)
+
+
+def _from_file(path: Path, num_classes: int | None, normalize: Normalization) -> nn.Module:
+    if path.suffix == ".py":
+        raise UserError(f"{path} is a Python file; name the function or class that makes the model: {path}:NAME.")
+    if kind_of_program(path) is not None:
+        return normalized(load_program(path), normalize)
+    content = read_checkpoint(path)
+    header = content["classwise"]
+    stored, asked = constants(header["normalize"]), constants(normalize)
+    if asked is not None and (stored is None or not torch.allclose(torch.tensor(asked), torch.tensor(stored))):
+        raise UserError(f"{path} was saved with the normalisation {stored}, not {asked}; leave normalize out.")
+    if num_classes not in (None, header["num_classes"]):
+        raise UserError(f"{path} holds a model of {header['num_classes']} classes, but {num_classes} are asked for.")
+    model = _make(header["model"], True, header["num_classes"], header["in_channels"], header["normalize"] or "none")
+    load_state(model, content["state_dict"], str(path))
+    return model

@@ -1,0 +1,106 @@
+"""Input normalisation as the first layer, so that every attack sees images in [0,1] and ε stays in pixel units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from classwise.errors import UserError, unknown
+from classwise.spec import check_keys, convert, split
+
+Constants: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
+Normalization: TypeAlias = str | Sequence[Sequence[float]] | None
+
+KNOWN: dict[str, Constants] = {
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)),
+    "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "mnist": ((0.1307,), (0.3081,)),
+}
+
+
+class Normalize(nn.Module):
+    """x ↦ (x − mean) / std, channel by channel; a single value serves every channel."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        if len(mean) != len(std) or not mean or min(std) <= 0:
+            raise UserError(
+                f"normalisation needs one mean and one positive std for each channel; got {mean} and {std}."
+            )
+        self.register_buffer("mean", torch.tensor(mean).reshape(-1, 1, 1))
+        self.register_buffer("std", torch.tensor(std).reshape(-1, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(self.mean) not in (1, x.shape[1]):
+            raise UserError(
+                f"the model normalises {len(self.mean)} channels but the images have {x.shape[1]}; "
+                "choose a normalisation for this data, or none."
+            )
+        return (x - self.mean) / self.std
+
+
+class Normalized(nn.Module):
+    """A network behind its normalisation; `features` and `head` are those of the network, `body`."""
+
+    def __init__(self, normalize: Normalize, body: nn.Module) -> None:
+        super().__init__()
+        self.normalize = normalize
+        self.body = body
+
+    @property
+    def head(self) -> Any:
+        return self.body.head
+
+    def features(self, x: Tensor) -> Any:
+        return self.body.features(self.normalize(x))  # type: ignore[operator]
+
+    def forward(self, x: Tensor) -> Any:
+        return self.body(self.normalize(x))
+
+
+def constants(normalize: Normalization) -> Constants | None:
+    """(mean, std) from a known name, text such as ``mean=0.5;0.5;0.5,std=0.2;0.2;0.2`` or two sequences."""
+    if normalize is None or normalize in ("none", ""):
+        return None
+    if not isinstance(normalize, str):
+        if len(normalize) != 2:
+            raise UserError(f"normalisation is a pair (mean, std), got {normalize!r}.")
+        mean, std = (tuple(float(value) for value in part) for part in normalize)
+        return mean, std
+    if "=" in normalize:
+        _, options = split(f"normalize:{normalize}")
+        return from_options(options)
+    if normalize not in KNOWN:
+        raise unknown("normalisation", normalize, [*KNOWN, "none"])
+    return KNOWN[normalize]
+
+
+def from_options(options: dict[str, Any]) -> Constants:
+    """(mean, std) from the settings ``mean`` and ``std``, both needed."""
+    check_keys(options, {"mean": None, "std": None}, "normalize")
+    if len(options) != 2:
+        raise UserError(f"normalisation needs both mean and std; got only {', '.join(options)}.")
+    mean, std = (convert(options[key], tuple[float, ...], f"normalize.{key}") for key in ("mean", "std"))
+    return mean, std
+
+
+def normalized(network: nn.Module, normalize: Normalization) -> nn.Module:
+    """`network` behind the given normalisation, or as it is when there is none."""
+    chosen = constants(normalize)
+    return network if chosen is None else Normalized(Normalize(*chosen), network)
+
+
+def normalization_of(model: nn.Module) -> Constants | None:
+    """The (mean, std) a model applies to its input, as far as classwise put it there."""
+    model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper
+    if not isinstance(model, Normalized):
+        return None
+    layer = model.normalize
+    return tuple(layer.mean.flatten().tolist()), tuple(layer.std.flatten().tolist())

@@ -1,0 +1,74 @@
+"""Models saved as programs: TorchScript archives and torch.export archives.
+
+A program is code: load it, like a Python file, only if you trust where it comes from.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from classwise.errors import UserError
+
+Kind = Literal["torchscript", "exported"]
+T = TypeVar("T", bound=nn.Module)
+
+
+def kind_of_program(path: Path) -> Kind | None:
+    """Which kind of program a file is, told by its contents, or None."""
+    if not zipfile.is_zipfile(path):
+        return None
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {name.rpartition("/")[2] for name in archive.namelist()}
+    except zipfile.BadZipFile:
+        return None
+    if members & {"archive_format", "serialized_exported_program.json"}:
+        return "exported"
+    return "torchscript" if "constants.pkl" in members else None
+
+
+class Exported(nn.Module):
+    """An exported program as a module. Its mode was fixed when it was exported, so train() and eval() do nothing."""
+
+    def __init__(self, program: torch.export.ExportedProgram) -> None:
+        super().__init__()
+        self.program = program.module()
+        self.training = False
+
+    def train(self: T, mode: bool = True) -> T:
+        return self
+
+    def forward(self, x: Tensor) -> Any:
+        return self.program(x)
+
+
+def load_program(path: Path) -> nn.Module:
+    """The model of a TorchScript or torch.export file, on the CPU."""
+    try:
+        if kind_of_program(path) == "exported":
+            return _exported(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that TorchScript is old; it is still what people have
+            return torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call, no-any-return]
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"cannot load the program {path}: {type(error).__name__}: {error}") from error
+
+
+def _exported(path: Path) -> Exported:
+    program = torch.export.load(path)
+    inputs = set(program.graph_signature.user_inputs)
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in inputs and isinstance(node.meta["val"].shape[0], int):
+            raise UserError(
+                f"{path} was exported for batches of exactly {node.meta['val'].shape[0]}. Export it from two or more "
+                "images with a free batch size: dynamic_shapes=({0: torch.export.Dim('batch')},)."
+            )
+    return Exported(program)

@@ -1,0 +1,99 @@
+"""The built-in networks: a module of this package that has a `build` is one, and its name is the public name."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import typing
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+import classwise.models
+from classwise.errors import UserError, unknown
+from classwise.models.normalize import Normalization, constants, from_options
+from classwise.spec import check_keys, convert, leading, split
+
+
+@functools.cache
+def _modules() -> dict[str, ModuleType]:
+    found = (info.name for info in pkgutil.iter_modules(classwise.models.__path__))
+    modules = {name: importlib.import_module(f"classwise.models.{name}") for name in found}
+    return {name: module for name, module in sorted(modules.items()) if hasattr(module, "build")}
+
+
+def names() -> list[str]:
+    """The built-in networks, in alphabetical order."""
+    return list(_modules())
+
+
+def describe(name: str) -> str:
+    """One line about a built-in network."""
+    if name not in _modules():
+        raise unknown("model", name, names())
+    return inspect.cleandoc(_modules()[name].__doc__ or "").partition("\n")[0]
+
+
+def _separate(written: str) -> tuple[str, str | None]:
+    """``wideresnet-34-10`` as its name and the numbers after it."""
+    return (written, None) if written in _modules() else leading(written)
+
+
+def knows(spec: str) -> bool:
+    """Whether a spec names a built-in network."""
+    return _separate(spec.partition(":")[0].strip())[0] in _modules()
+
+
+def construct(
+    spec: str, num_classes: int | None = None, in_channels: int | None = None, normalize: Normalization = None
+) -> nn.Module:
+    """A built-in network from its spec, such as ``wideresnet-34-10`` or ``resnet:width=16,blocks=1-1-1-1``.
+
+    What the spec says of channels and classes goes before the arguments; a normalisation given here before the spec's.
+    """
+    written, options = split(spec)
+    name, numbers = _separate(written)
+    if name not in _modules():
+        raise unknown("model", name, names())
+    make = _modules()[name].build
+    settings: dict[str, Any] = {**_leading_settings(name, make, numbers), **options}
+    for key, value in (("num_classes", num_classes), ("in_channels", in_channels)):
+        if value is not None:
+            settings.setdefault(key, value)
+    explicit: dict[str, Any] = {key: settings.pop(key) for key in ("mean", "std") if key in settings}
+    if normalize is not None:
+        settings["normalize"] = constants(normalize)
+    elif explicit:
+        settings["normalize"] = from_options(explicit)
+    return _call(name, make, settings)
+
+
+def _leading_settings(name: str, make: Any, numbers: str | None) -> dict[str, str]:
+    """``34-10`` of ``wideresnet-34-10`` as depth and width: the positional parameters in their order."""
+    values = numbers.split("-") if numbers else []
+    parameters = inspect.signature(make).parameters.values()
+    keys = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "num_classes"]
+    if len(values) > len(keys):
+        takes = " and ".join(keys) or "no number"
+        raise UserError(
+            f"in {name}-{numbers}: {name} takes {takes} after its name. Write {name}:key=value for the rest."
+        )
+    return dict(zip(keys, values, strict=False))
+
+
+def _call(name: str, make: Any, settings: dict[str, Any]) -> nn.Module:
+    hints = typing.get_type_hints(make)
+    hints.pop("return")
+    hints["normalize"] = Any  # read by the layer itself: a name, text or two tuples
+    check_keys(settings, {**hints, "mean": None, "std": None}, name)
+    if "num_classes" not in settings:
+        raise UserError(f"{name} needs num_classes, the number of classes; the data knows it, or pass num_classes=….")
+    values = {key: convert(value, hints[key], f"{name}.{key}") for key, value in settings.items()}
+    for key in ("num_classes", "in_channels", "width", "growth"):
+        if values.get(key, 1) < 1:
+            raise UserError(f"{name}.{key} must be at least 1, got {values[key]}.")
+    network: nn.Module = make(**values)
+    return network

@@ -1,0 +1,142 @@
+"""`Audit`: what an audit found, as tables. Reads a run folder without torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from classwise import metrics
+from classwise.errors import UserError
+from classwise.findings import Finding
+from classwise.metrics import confusion as confusion_metric
+from classwise.metrics import worst as worst_metric
+from classwise.records import CLEAN, WORST_CASE, Records
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SCHEMA = 1  # of summary.json; docs/summary.md describes it
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The records of an audit with everything one asks of them. `config` says how it was made."""
+
+    records: Records
+    findings: Sequence[Finding] = ()
+    timing: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+    confidence: float = 0.95
+
+    @property
+    def attacks(self) -> tuple[str, ...]:
+        """The attacks that ran, without clean."""
+        return tuple(name for name in self.records.attacks if name != CLEAN)
+
+    @property
+    def headline(self) -> str:
+        """The rows that answer "how robust": the attack if there is one, the worst case over them if several."""
+        return self.attacks[0] if len(self.attacks) == 1 else WORST_CASE if self.attacks else CLEAN
+
+    def rows(self, attack: str | None = None) -> Records:
+        """The rows of one attack. An attack that saw only what stood before it is joined with those before it."""
+        name = self.headline if attack is None else attack
+        info = self.records.meta.attacks.get(name)
+        if info is not None and info.coverage == "standing":
+            return self.records.worst_case(self.records.attacks[: self.records.attacks.index(name) + 1])
+        return self.records.of(name)
+
+    def by_class(self, attack: str | None = None) -> pd.DataFrame:
+        """One row per class: class, n, correct, accuracy, low, high, p_worst, confused_with, confused_share."""
+        return metrics.by_class(self.rows(attack), self.confidence)
+
+    @property
+    def worst(self) -> worst_metric.Worst:
+        """The weakest class under the headline attack, with an interval that accounts for being a minimum."""
+        return worst_metric.compute(self.rows(), confidence=self.confidence)
+
+    def confusion(self, attack: str | None = None, rates: bool = False) -> pd.DataFrame:
+        """True class by predicted class: counts, or shares of each true class."""
+        matrix = (confusion_metric.rates if rates else confusion_metric.compute)(self.rows(attack))
+        names = list(self.records.class_names)
+        return pd.DataFrame(matrix, index=pd.Index(names, name="class"), columns=names)
+
+    def summary(self) -> dict[str, Any]:
+        """Everything in one JSON-ready dictionary; see docs/summary.md for the schema."""
+        meta = self.records.meta
+        attacks = {}
+        for name in self.records.attacks:
+            info = meta.attacks.get(name)
+            extra = {} if info is None else {"protocol": info.protocol, "coverage": info.coverage}
+            settings = {} if info is None else {"settings": dict(info.settings)}
+            attacks[name] = {**metrics.summary(self.rows(name), self.confidence), **extra, **settings}
+        return {
+            "schema": SCHEMA,
+            "attacks": attacks,
+            "worst_case": metrics.summary(self.records.worst_case(), self.confidence),
+            "headline": self.headline,
+            "confidence": self.confidence,
+            "threat": {"norm": meta.norm, "eps": meta.eps},
+            "seed": meta.seed,
+            "classes": list(meta.class_names),
+            "findings": [finding.to_dict() for finding in self.findings],
+            "timing": dict(self.timing),
+            "versions": dict(meta.versions),
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write summary.json and one CSV per attack into the folder; the records are there already."""
+        write_text(folder / "summary.json", json.dumps(self.summary(), indent=1, allow_nan=False) + "\n")
+        for name in dict.fromkeys((*self.records.attacks, self.headline)):
+            safe = "".join(c if c.isalnum() or c in "-_.=" else "_" for c in name)
+            write_text(folder / "tables" / f"{safe}.csv", self.by_class(name).to_csv(index=False))
+            write_text(folder / "tables" / f"{safe}-confusion.csv", self.confusion(name).to_csv())
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Audit:
+        """A finished audit from its run folder."""
+        folder = Path(folder)
+        if not (folder / "summary.json").is_file():
+            raise UserError(f"{folder} holds no finished audit (no summary.json). Finish it with the same command.")
+        summary = json.loads((folder / "summary.json").read_text())
+        config = tomllib.loads((folder / "config.toml").read_text()) if (folder / "config.toml").is_file() else {}
+        findings = [Finding(**finding) for finding in summary["findings"]]
+        records = Records.read(folder)
+        return cls(records, findings, summary["timing"], config, folder, summary["confidence"])
+
+    def __str__(self) -> str:
+        worst, rows = self.worst, self.rows()
+        return (
+            f"Audit of {len(rows)} examples under {self.headline}: {rows.correct.mean():.1%} overall, "
+            f"worst class {worst.name} {worst.value:.1%} [{worst.low:.1%}, {worst.high:.1%}]"
+        )
+
+    __repr__ = __str__
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all: beside, then renamed."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("w") as handle:
+            handle.write(text)
+            handle.flush()
+            os.fsync(handle.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror or error}. Make room or choose another --out."
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
