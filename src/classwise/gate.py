@@ -61,9 +61,8 @@ def _check_one(audit: Audit, text: str, confident: bool) -> Outcome:
     value, low, high = _quantity(audit, attack, quantity)
     asked = value if not confident else low if sign.startswith(">") else high
     passed = bool(_OPERATORS[sign](asked, bound))
-    which = (
-        f", {'lower' if sign.startswith('>') else 'upper'} bound {asked:.4g}" if confident and asked != value else ""
-    )
+    side = "lower" if sign.startswith(">") else "upper"
+    which = f", {side} bound {asked:.4g}" if asked != value else ""
     verdict = "holds" if passed else "FAILED"
     return Outcome(text, asked, passed, f"{text}: {verdict} ({quantity} under {attack} is {value:.4g}{which})")
 
@@ -83,13 +82,13 @@ def _quantity(audit: Audit, attack: str, quantity: str) -> tuple[float, float, f
     rows = audit.rows(attack)
     summary: dict[str, Any] = metrics.summary(rows, audit.confidence)
     if match := re.fullmatch(r"class\[(.+)\]", quantity):
-        table = audit.by_class(attack).set_index("class")
-        if match[1] not in table.index:
-            raise unknown("class", match[1], map(str, table.index))
-        row = table.loc[match[1]]
+        by_name = {row["class"]: row for row in summary["by_class"]}
+        if match[1] not in by_name:
+            raise unknown("class", match[1], by_name)
+        row = by_name[match[1]]
         if row["n"] == 0:
             raise UserError(f"class {match[1]!r} has no example in this audit, so nothing can be required of it.")
-        return float(row["accuracy"]), float(row["low"]), float(row["high"])
+        return row["accuracy"], row["low"], row["high"]
     if quantity == "worst":
         worst = summary["worst"]
         return worst["accuracy"], worst["low"], worst["high"]

@@ -160,7 +160,7 @@ class Records:
     @property
     def attacks(self) -> tuple[str, ...]:
         """Attack names in the order they ran."""
-        present = list(dict.fromkeys(self.frame["attack"]))
+        present: list[str] = self.frame["attack"].unique().tolist()
         known = [name for name in self.meta.attacks if name in present]
         return tuple(known + [name for name in present if name not in known])
 

@@ -19,7 +19,7 @@ from classwise.metrics import accuracy, vulnerable
 from classwise.records import CLEAN
 from classwise.results import Audit
 
-_BAR = 24  # characters of a full bar
+_BAR = 20  # characters of a full bar
 _LEVELS = {"serious": "bold red", "warning": "yellow", "note": "cyan"}
 
 
@@ -60,23 +60,19 @@ def percent(value: float) -> str:
     return "–" if pd.isna(value) else f"{100 * value:.1f}%"
 
 
+def interval(low: float, high: float) -> str:
+    return "–" if pd.isna(low) else f"{100 * low:.1f}–{100 * high:.1f}%"
+
+
 def class_table(audit: Audit, attack: str | None = None, most: int | None = None) -> Table:
     """Classes from the weakest to the strongest; with `most`, only that many from each end."""
     name = attack or audit.headline
     rows = audit.by_class(name).sort_values("accuracy", na_position="last", kind="stable")
     clean = dict(zip(audit.records.class_names, accuracy.compute(audit.rows(CLEAN)).values, strict=True))
     table = Table(title=f"Robustness by class under {escape(name)}", title_justify="left", box=None, pad_edge=False)
-    for column in (
-        "class",
-        "n",
-        "clean",
-        "robust",
-        f"{audit.confidence:.0%} interval",
-        "",
-        "p(worst)",
-        "mostly taken for",
-    ):
-        table.add_column(column, justify="right" if column in ("n", "clean", "robust", "p(worst)") else "left")
+    for column in ("class", "n", "clean", "robust", f"{audit.confidence:.0%} interval", "", "p(worst)", "taken for"):
+        right = column in ("n", "clean", "robust", "p(worst)")
+        table.add_column(column, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
     for place, (_, row) in enumerate(rows.iterrows()):
         if most is not None and most <= place < len(rows) - most:
             if place == most:
@@ -89,10 +85,10 @@ def class_table(audit: Audit, attack: str | None = None, most: int | None = None
             str(row["n"]),
             percent(clean[row["class"]]),
             percent(row["accuracy"]),
-            f"{percent(row['low'])} – {percent(row['high'])}" if known else "no examples",
+            interval(row["low"], row["high"]) if known else "no examples",
             bar(row["accuracy"], row["low"], row["high"]) if known else Text(),
             "" if not known else f"{row['p_worst']:.2f}",
-            "" if other is None or pd.isna(other) else f"{escape(other)} ({row['confused_share']:.0%} of its errors)",
+            "" if other is None or pd.isna(other) else f"{escape(other)} {row['confused_share']:.0%}",
         )
     return table
 
@@ -100,7 +96,7 @@ def class_table(audit: Audit, attack: str | None = None, most: int | None = None
 def overview(audit: Audit) -> Table:
     """One line per attack: overall, worst class, CV, MCD."""
     table = Table(box=None, pad_edge=False)
-    for column in ("attack", "overall", "worst class", "accuracy", "interval of the minimum", "CV (%²)", "MCD (%)"):
+    for column in ("attack", "overall", "worst class", "accuracy", "of the minimum", "CV (%²)", "MCD (%)"):
         table.add_column(column, justify="left" if column in ("attack", "worst class") else "right")
     names = [*audit.records.attacks, *([audit.headline] if audit.headline not in audit.records.attacks else [])]
     for name in names:
@@ -111,7 +107,7 @@ def overview(audit: Audit) -> Table:
             percent(summary["accuracy"]),
             escape(worst["class"]),
             percent(worst["accuracy"]),
-            f"{percent(worst['low'])} – {percent(worst['high'])}",
+            interval(worst["low"], worst["high"]),
             f"{summary['cv']:.1f}",
             f"{100 * summary['mcd']:.1f}",
         )

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from classwise.errors import UserError
-from classwise.models import check_model, load_model
+from classwise.models import check_model, load_model, save_checkpoint
 from classwise.models.normalize import normalization_of
 
 pytestmark = pytest.mark.adapters
@@ -53,6 +53,14 @@ class TestTorchvision:
         assert mean == pytest.approx((0.485, 0.456, 0.406))
         assert std == pytest.approx((0.229, 0.224, 0.225))
         assert normalization_of(load_model("torchvision:resnet18,weights=DEFAULT", normalize="none")) is None
+
+    def test_a_checkpoint_of_a_trained_model_fetches_nothing(self, tmp_path: Path) -> None:
+        spec = "torchvision:resnet18,weights=DEFAULT"
+        model = load_model("torchvision:resnet18", normalize="imagenet", seed=4)
+        save_checkpoint(tmp_path / "a.pt", model, spec, 1000, 3)
+        x = torch.rand(2, 3, 64, 64)
+        with torch.no_grad():
+            torch.testing.assert_close(load_model(tmp_path / "a.pt")(x), model(x))
 
     @pytest.mark.parametrize(
         ("spec", "message"),

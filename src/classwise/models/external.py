@@ -5,7 +5,8 @@
     robustbench:cifar10/Linf/Carmon2019Unlabeled
 
 Trained torchvision and timm models expect normalised input: they get the normalisation they were trained with
-unless another one (or "none") is asked for. RobustBench's models normalise by themselves.
+unless another one (or "none") is asked for. RobustBench's models normalise by themselves. Nothing is fetched when the
+weights come from a file.
 """
 
 from __future__ import annotations
@@ -84,14 +85,15 @@ def _torchvision(wanted: Wanted) -> nn.Module:
     if wanted.in_channels not in (None, 3):
         raise UserError(f"torchvision's {name} takes images of 3 channels, the data has {wanted.in_channels}.")
     settings = _values(wanted.options)
-    if settings.get("weights") is not None:
+    trained = settings.pop("weights", None)
+    if trained is not None:
         choices = models.get_model_weights(name).__members__
-        if settings["weights"] not in choices:
-            raise unknown(f"weights of torchvision's {name}", settings["weights"], choices)
-        settings["weights"] = choices[settings["weights"]]
-        if normalize is None:
-            preset = settings["weights"].transforms()
-            normalize = (preset.mean, preset.std)
+        if trained not in choices:
+            raise unknown(f"weights of torchvision's {name}", str(trained), choices)
+        preset = choices[trained].transforms()
+        normalize = (preset.mean, preset.std) if normalize is None else normalize
+    if trained is not None and not wanted.own_weights:
+        settings["weights"] = choices[trained]
     elif wanted.num_classes is not None:
         settings.setdefault("num_classes", wanted.num_classes)
     model = _create(f"torchvision:{name}", models.get_model_builder(name), settings)
@@ -106,9 +108,10 @@ def _timm(wanted: Wanted) -> nn.Module:
     pretrained = convert(settings.pop("pretrained", False), bool, f"timm:{name}.pretrained")
     if wanted.in_channels is not None:
         settings.setdefault("in_chans", wanted.in_channels)
-    if wanted.num_classes is not None and not pretrained:  # timm would put an untrained head on trained features
+    fetch = pretrained and not wanted.own_weights
+    if wanted.num_classes is not None and not fetch:  # timm would put an untrained head on trained features
         settings.setdefault("num_classes", wanted.num_classes)
-    model = _create(f"timm:{name}", timm.create_model, {"model_name": name, "pretrained": pretrained, **settings})
+    model = _create(f"timm:{name}", timm.create_model, {"model_name": name, "pretrained": fetch, **settings})
     if pretrained and normalize is None:
         config = timm.data.resolve_model_data_config(model)
         normalize = (config["mean"], config["std"])
