@@ -32,7 +32,7 @@ class Judge:
     norm: Norm
     eot: int = 1
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def __call__(self, tried: Tensor, x: Tensor, y: Tensor, eps: Tensor) -> dict[str, Tensor]:
         """Per-example columns of the records for the points `tried`; one that is not allowed is replaced by `x`."""
         distance = norms(tried - x, self.norm)
@@ -40,7 +40,7 @@ class Judge:
         outside |= ~torch.isfinite(distance)
         # The clean image is always allowed, even where the data itself leaves [0,1]: that is a finding, not a break.
         outside &= distance != 0
-        allowed = torch.where(outside.reshape(-1, *[1] * (x.ndim - 1)), x, tried)
+        allowed = torch.where(outside.reshape(-1, *[1] * (x.ndim - 1)), x, tried) if outside.any() else tried
         p = torch.stack([softmax_of(self.model(allowed)) for _ in range(self.eot)]).mean(0)
         confidence, prediction = p.max(1)
         true_prob = p.gather(1, y[:, None])[:, 0]

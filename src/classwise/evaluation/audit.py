@@ -126,9 +126,10 @@ def audit(
             run.attack_infos(named, protocol, coverage),
             _versions(),
         )
-        planned = run.plan(fast, example, len(images), named, batch, count)
+        planned = run.Plan(batch, len(images), count)
         config: dict[str, Any] = {}
         if out is not None:
+            planned = run.plan(proposer, example, len(images), named, batch, count)
             config = _config(spec, model, images, meta, radii, protocol, coverage, eot, amp)
             planned = run_folder.settle(Path(out), config, planned, overwrite)
         keep = probs if probs is not None else images.num_classes <= _MOST_PROBS

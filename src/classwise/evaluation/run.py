@@ -28,7 +28,7 @@ from classwise.attacks.rows import Attack, Model, value_and_gradient
 from classwise.datasets.images import Images, IntArray
 from classwise.errors import UserError
 from classwise.evaluation.active import ActiveSet, Judge, Outcome
-from classwise.evaluation.speed import Fast, channels_last, out_of_memory
+from classwise.evaluation.speed import channels_last, out_of_memory
 from classwise.records import CLEAN, Array, AttackInfo, Coverage, Meta, Protocol, Records
 from classwise.threat import Norm
 
@@ -65,15 +65,15 @@ class Job:
     report: Callable[[str, int], None] = field(default=lambda attack, finished: None)
 
 
-def plan(fast: Fast, example: Tensor, count: int, attacks: Mapping[str, Attack], batch: int, workers: int) -> Plan:
+def plan(fast: Model, example: Tensor, count: int, attacks: Mapping[str, Attack], batch: int, workers: int) -> Plan:
     """Parts of about ten seconds each, by the measured time of one gradient pass."""
-    x = channels_last(example.repeat(-(-batch // len(example)), *[1] * (example.ndim - 1))[:batch])
+    x = channels_last(example)
     value_and_gradient(fast, x, torch.Tensor.sum)  # the first pass pays for set-up; the second is timed
     begin = time.perf_counter()
     value_and_gradient(fast, x, torch.Tensor.sum)
-    seconds = (time.perf_counter() - begin) / batch
-    passes = max(attack.steps * attack.restarts for attack in attacks.values()) / 2 + 1
-    size = int(_SECONDS_PER_PART / max(seconds * passes, 1e-9)) // batch * batch
+    seconds = (time.perf_counter() - begin) / len(x)
+    passes = max((attack.steps * attack.restarts for attack in attacks.values()), default=0) / 2 + 1
+    size = int(_SECONDS_PER_PART / max(seconds * passes, 1e-9)) // (batch * workers) * batch * workers
     return Plan(batch, max(min(size, count), min(batch * workers, count)), workers)
 
 

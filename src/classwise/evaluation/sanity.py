@@ -132,7 +132,7 @@ def _zero_gradients(model: nn.Module, sample: Sample) -> Iterator[Finding]:
 
 def _zero_radius(model: nn.Module, sample: Sample, attack: Attack, norm: Norm) -> Iterator[Finding]:
     if "steps" in {f.name for f in dataclasses.fields(attack)}:  # type: ignore[arg-type]
-        attack = dataclasses.replace(attack, steps=min(attack.steps, 2), restarts=1)  # type: ignore[type-var]
+        attack = dataclasses.replace(attack, steps=1, restarts=1)  # type: ignore[type-var]
     generator = torch.Generator().manual_seed(0)
     x_adv = craft(attack, model, sample.x, sample.y, 0.0, norm, generator)
     with torch.no_grad():

@@ -13,7 +13,7 @@ from classwise.models import registry
 from classwise.models.checkpoint import read_checkpoint
 from classwise.models.external import LIBRARIES, load_external
 from classwise.models.factory import load_factory
-from classwise.models.normalize import Constants, Normalization, constants, normalized
+from classwise.models.normalize import Normalization, agree, constants, normalized
 from classwise.models.programs import kind_of_program, load_program
 from classwise.models.weights import load_state, load_weights
 
@@ -85,17 +85,10 @@ def _from_file(path: Path, num_classes: int | None, normalize: Normalization) ->
     content = read_checkpoint(path)
     header = content["classwise"]
     stored = constants(header["normalize"])
-    if normalize is not None and not _agree(constants(normalize), stored):
+    if normalize is not None and not agree(constants(normalize), stored):
         raise UserError(f"{path} was saved with the normalisation {stored}, not {normalize!r}; leave normalize out.")
     if num_classes not in (None, header["num_classes"]):
         raise UserError(f"{path} holds a model of {header['num_classes']} classes, but {num_classes} are asked for.")
     model = _make(header["model"], True, header["num_classes"], header["in_channels"], header["normalize"] or "none")
     load_state(model, content["state_dict"], str(path))
     return model
-
-
-def _agree(one: Constants | None, other: Constants | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    pairs = [*zip(one[0], other[0], strict=False), *zip(one[1], other[1], strict=False)]
-    return list(map(len, one)) == list(map(len, other)) and all(abs(a - b) < 1e-4 for a, b in pairs)

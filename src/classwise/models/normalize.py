@@ -104,3 +104,13 @@ def normalization_of(model: nn.Module) -> Constants | None:
         return None
     layer = model.normalize
     return tuple(layer.mean.flatten().tolist()), tuple(layer.std.flatten().tolist())
+
+
+def agree(one: Constants | None, other: Constants | None, tolerance: float = 1e-3) -> bool:
+    """Whether two normalisations are the same up to the digits people print."""
+    if one is None or other is None:
+        return one is other
+    return all(
+        len(ours) == len(theirs) and all(abs(a - b) < tolerance for a, b in zip(ours, theirs, strict=True))
+        for ours, theirs in zip(one, other, strict=True)
+    )

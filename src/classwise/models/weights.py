@@ -12,11 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from classwise.errors import UserError
-from classwise.models.normalize import Normalized
+from classwise.models.normalize import Normalized, agree, normalization_of
 from classwise.models.reading import State, read_state
 
 Shape = tuple[int, ...]
@@ -123,21 +122,19 @@ def _settle_normalisation(model: nn.Module, match: Match, source: str) -> None:
     mean_name, std_name = _constant(match.unexpected, MEANS), _constant(match.unexpected, STDS)
     if mean_name is None or std_name is None:
         return
-    mean, std = (match.unexpected.pop(name).flatten().float() for name in (mean_name, std_name))
-    told = f"mean={_written(mean)},std={_written(std)}"
-    if not isinstance(model, Normalized):
+    mean, std = (tuple(match.unexpected.pop(name).flatten().tolist()) for name in (mean_name, std_name))
+    own, wanted = normalization_of(model), f"mean={_written(mean)},std={_written(std)}"
+    if own is None:
         raise UserError(
             f"{source} was saved with a layer that normalises the input, and the model has none: its predictions would "
-            f"be wrong. Load the model with normalize={told!r}."
+            f"be wrong. Load the model with normalize={wanted!r}."
         )
-    layer = model.normalize
-    for theirs, ours in ((mean, layer.mean.flatten().cpu()), (std, layer.std.flatten().cpu())):
-        if theirs.shape != ours.shape or not torch.allclose(theirs, ours, atol=1e-3):
-            raise UserError(f"{source} normalises with {told}, the model otherwise. Load it with normalize={told!r}.")
+    if not agree(own, (mean, std)):
+        raise UserError(f"{source} normalises with {wanted}, the model otherwise: load it with normalize={wanted!r}.")
 
 
-def _written(values: Tensor) -> str:
-    return ";".join(f"{value:g}" for value in values.tolist())
+def _written(values: tuple[float, ...]) -> str:
+    return ";".join(f"{value:g}" for value in values)
 
 
 def _constant(left_over: State, names: tuple[str, ...]) -> str | None:
