@@ -109,10 +109,9 @@ class Audit:
         if not (folder / "summary.json").is_file():
             raise UserError(f"{folder} holds no finished audit (no summary.json). Finish it with the same command.")
         summary = json.loads((folder / "summary.json").read_text())
-        config = tomllib.loads((folder / "config.toml").read_text()) if (folder / "config.toml").is_file() else {}
         findings = [Finding(**finding) for finding in summary["findings"]]
         records = Records.read(folder)
-        return cls(records, findings, summary["timing"], config, folder, summary["confidence"])
+        return cls(records, findings, summary["timing"], read_config(folder), folder, summary["confidence"])
 
     def __str__(self) -> str:
         worst, rows = self.worst, self.rows()
@@ -122,6 +121,12 @@ class Audit:
         )
 
     __repr__ = __str__
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The settings a run folder was made with; empty if they are not there."""
+    path = folder / "config.toml"
+    return tomllib.loads(path.read_text()) if path.is_file() else {}
 
 
 def write_text(path: Path, text: str) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import platform
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ from classwise.evaluation import folder as run_folder
 from classwise.evaluation import run, sanity
 from classwise.evaluation.speed import Fast, accelerate, choose_batch, choose_workers
 from classwise.models import check_model, load_model
-from classwise.records import Array, Coverage, Meta, Protocol
-from classwise.results import Audit
+from classwise.records import CLEAN, Array, Coverage, Meta, Protocol
+from classwise.results import Audit, read_config
 from classwise.spec import number
 from classwise.terminal import progress_bar
 from classwise.threat import Norm, Threat
@@ -85,69 +86,133 @@ def audit(
     force: go on although the model's inputs are out of range.
     """
     begin = time.perf_counter()
-    _check_choice("protocol", protocol, ("any", "final"))
-    _check_choice("coverage", coverage, ("all", "standing"))
-    if not 0 < confidence < 1:
-        raise UserError(f"confidence must lie between 0 and 1, got {confidence:g}.")
-    if eot < 1:
-        raise UserError(f"eot must be at least 1, got {eot}.")
+    settings = Settings(norm, protocol, coverage, seed, confidence, batch_size, workers, amp, eot, probs, fold, force)
     named = attack_files.parse(attacks, eot=eot if eot > 1 else None)
-    named.pop("clean", None)  # always runs, and first
-    images = _images(data, root, split, download, num_classes, class_names)
-    images = images.subset(limit, per_class, classes, seed)
-    spec, model = (
-        str(model) if not isinstance(model, nn.Module) else type(model).__name__,
-        _model(model, weights, normalize, images, num_classes, device),
-    )
-    place = _device(model)
+    named.pop(CLEAN, None)  # always runs, and first
+    images = _images(data, root, split, download, num_classes, class_names).subset(limit, per_class, classes, seed)
+    spec = type(model).__name__ if isinstance(model, nn.Module) else str(model)
+    module = _module(model, weights, normalize, images, num_classes, device)
+    folder = None if out is None else Path(out)
+    with _evaluating(module) as was_training:
+        job, fast, findings = _prepare(module, images, named, eps, settings, was_training)
+        if folder is not None:
+            job = _in_folder(job, folder, spec, settings, overwrite)
+        with progress_bar(len(images), [CLEAN, *named], progress) as report:
+            records = run.evaluate(dataclasses.replace(job, report=report))
+    findings += [_acceleration(note) for note in fast.notes]
+    findings += record_findings.from_records(records, confidence)
+    timing = _timing(records.meta.stats, time.perf_counter() - begin, job, fast)
+    result = Audit(records, tuple(findings), timing, {} if folder is None else read_config(folder), folder, confidence)
+    if folder is not None:
+        result.save(folder)
+    return result
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How an audit is run, apart from model, data and attacks; see `audit` for what each means."""
+
+    norm: Norm
+    protocol: Protocol
+    coverage: Coverage
+    seed: int
+    confidence: float
+    batch_size: int | None
+    workers: int | None
+    amp: str | None
+    eot: int
+    probs: bool | None
+    fold: bool
+    force: bool
+
+    def __post_init__(self) -> None:
+        _check_choice("norm", self.norm, ("linf", "l2"))
+        _check_choice("protocol", self.protocol, ("any", "final"))
+        _check_choice("coverage", self.coverage, ("all", "standing"))
+        if self.amp is not None:
+            _check_choice("amp", self.amp, tuple(_AMP))
+        if not 0 < self.confidence < 1:
+            raise UserError(f"confidence must lie between 0 and 1, got {self.confidence:g}.")
+        for name in ("batch_size", "workers", "eot"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"{name} must be at least 1, got {value}.")
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[bool]:
+    """The model in eval mode; yields whether it was in train mode, and puts that back."""
     was_training = model.training
     model.eval()
     try:
-        example = images.batch(np.arange(min(8, len(images))))[0].to(place)
-        images = _with_names(images, check_model(model, example))
-        threat, radii = _radii(eps, images, norm)
-        sample = sanity.draw_sample(model, images, place, seed)
-        first = next(iter(named.values()), None)
-        findings = sanity.inspect(model, sample, first, norm, was_training, eot)
-        _stop_if_hopeless(findings, force)
-        randomised = any(finding.code == "randomised" for finding in findings)
-        fast = accelerate(model, example) if fold and not randomised else Fast(model, 0, ())
-        proposer = _with_amp(fast, amp, place)
-        count = workers or (1 if randomised else choose_workers(place))
-        batch = batch_size or choose_batch(model, example, len(images), count)
-        if batch < 1 or count < 1:
-            raise UserError(f"batch size and workers must be at least 1, got {batch} and {count}.")
-        meta = Meta(
-            images.class_names,
-            images.superclasses,
-            norm,
-            threat.eps,
-            seed,
-            run.attack_infos(named, protocol, coverage),
-            _versions(),
-        )
-        planned = run.Plan(batch, len(images), count)
-        config: dict[str, Any] = {}
-        if out is not None:
-            planned = run.plan(proposer, example, len(images), named, batch, count)
-            config = _config(spec, model, images, meta, radii, protocol, coverage, eot, amp)
-            planned = run_folder.settle(Path(out), config, planned, overwrite)
-        keep = probs if probs is not None else images.num_classes <= _MOST_PROBS
-        path = None if out is None else Path(out)
-        job = run.Job(
-            model, proposer, images, named, norm, radii, meta, planned, place, protocol, coverage, eot, keep, path
-        )
-        with progress_bar(len(images), ["clean", *named], progress) as report:
-            records = run.evaluate(dataclasses.replace(job, report=report))
+        yield was_training
     finally:
         model.train(was_training)
-    findings += [_fold_finding(note) for note in fast.notes]
-    findings += record_findings.from_records(records, confidence)
-    timing = _timing(records.meta.stats, time.perf_counter() - begin, planned, fast, place)
-    result = Audit(records, tuple(findings), timing, config, path, confidence)
-    if path is not None:
-        result.save(path)
-    return result
+
+
+def _prepare(
+    model: nn.Module, images: Images, attacks: Mapping[str, Attack], eps: Eps, settings: Settings, was_training: bool
+) -> tuple[run.Job, Fast, list[record_findings.Finding]]:
+    """Check model and data against each other, look for findings, and decide how the work is done."""
+    device = _device(model)
+    example = images.batch(np.arange(min(8, len(images))))[0].to(device)
+    images = _with_names(images, check_model(model, example))
+    threat, radii = _radii(eps, images, settings.norm)
+    sample = sanity.draw_sample(model, images, device, settings.seed)
+    first = next(iter(attacks.values()), None)
+    findings = sanity.inspect(model, sample, first, settings.norm, was_training, settings.eot)
+    _stop_if_hopeless(findings, settings.force)
+    randomised = any(finding.code == "randomised" for finding in findings)
+    fast = accelerate(model, example) if settings.fold and not randomised else Fast(model, 0, ())
+    workers = settings.workers or (1 if randomised else choose_workers(device))
+    batch = settings.batch_size or choose_batch(model, example, len(images), workers)
+    infos = run.attack_infos(attacks, settings.protocol, settings.coverage)
+    meta = Meta(images.class_names, images.superclasses, settings.norm, threat.eps, settings.seed, infos, _versions())
+    job = run.Job(
+        model,
+        _with_amp(fast, settings.amp, device),
+        images,
+        attacks,
+        settings.norm,
+        radii,
+        meta,
+        run.Plan(batch, len(images), workers),
+        device,
+        settings.protocol,
+        settings.coverage,
+        settings.eot,
+        settings.probs if settings.probs is not None else images.num_classes <= _MOST_PROBS,
+    )
+    return job, fast, findings
+
+
+def _in_folder(job: run.Job, folder: Path, spec: str, settings: Settings, overwrite: bool) -> run.Job:
+    """The job with a run folder: cut into parts, or with the parts of the run that is there already."""
+    assert isinstance(job.model, nn.Module)
+    example = job.images.batch(np.arange(min(8, len(job.images))))[0].to(job.device)
+    plan = run.plan(job.fast, example, len(job.images), job.attacks, job.plan.batch, job.plan.workers)
+    config = {
+        "audit": {
+            "norm": job.norm,
+            "eps": job.meta.eps,
+            "eps_per_example": None if np.ptp(job.eps) == 0 else run_folder.digest(job.eps),
+            "protocol": job.protocol,
+            "coverage": job.coverage,
+            "seed": job.meta.seed,
+            "eot": job.eot,
+            "amp": settings.amp,
+            "probs": job.probs,
+        },
+        "model": {"spec": spec, "fingerprint": run_folder.fingerprint_model(job.model)},
+        "data": {
+            "name": job.images.name,
+            "examples": len(job.images),
+            "fingerprint": run_folder.fingerprint_data(job.images),
+        },
+        "attacks": {name: dict(info.settings) for name, info in job.meta.attacks.items()},
+        "versions": dict(job.meta.versions),
+    }
+    return dataclasses.replace(job, folder=folder, plan=run_folder.settle(folder, config, plan, overwrite))
 
 
 def _check_choice(what: str, value: str, known: tuple[str, ...]) -> None:
@@ -169,7 +234,7 @@ def _images(
     return from_user(data, num_classes, class_names)
 
 
-def _model(
+def _module(
     model: nn.Module | str | Path,
     weights: str | Path | None,
     normalize: Any,
@@ -243,46 +308,14 @@ def _stop_if_hopeless(findings: Sequence[record_findings.Finding], force: bool) 
 def _with_amp(fast: Fast, amp: str | None, device: torch.device) -> Model:
     if amp is None:
         return fast
-    _check_choice("amp", amp, tuple(_AMP))
     if device.type == "cpu":
         raise UserError(f"amp={amp} is for GPUs: reduced precision on a CPU is slow and on some CPUs unsupported.")
 
     def call(x: Tensor) -> Tensor:
-        context: AbstractContextManager[Any] = torch.autocast(device.type, dtype=_AMP[amp])
-        with context:
+        with torch.autocast(device.type, dtype=_AMP[amp]):
             return fast(x).float()
 
     return call
-
-
-def _config(
-    spec: str,
-    model: nn.Module,
-    images: Images,
-    meta: Meta,
-    radii: Array,
-    protocol: str,
-    coverage: str,
-    eot: int,
-    amp: str | None,
-) -> dict[str, Any]:
-    one_radius = bool((radii == radii[0]).all())
-    return {
-        "audit": {
-            "norm": meta.norm,
-            "eps": meta.eps,
-            "eps_per_example": None if one_radius else run_folder.digest(radii),
-            "protocol": protocol,
-            "coverage": coverage,
-            "seed": meta.seed,
-            "eot": eot,
-            "amp": amp,
-        },
-        "model": {"spec": spec, "fingerprint": run_folder.fingerprint_model(model)},
-        "data": {"name": images.name, "examples": len(images), "fingerprint": run_folder.fingerprint_data(images)},
-        "attacks": {name: dict(info.settings) for name, info in meta.attacks.items()},
-        "versions": dict(meta.versions),
-    }
 
 
 def _versions() -> dict[str, str]:
@@ -294,23 +327,19 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _fold_finding(note: str) -> record_findings.Finding:
+def _acceleration(note: str) -> record_findings.Finding:
     return record_findings.Finding(
         "not_folded", "note", f"Acceleration: {note}.", "Results are unaffected; the audit is only slower."
     )
 
 
-def _timing(
-    stats: Mapping[str, Mapping[str, float]], wall: float, plan: run.Plan, fast: Fast, device: torch.device
-) -> dict[str, Any]:
-    """Seconds, passes and counts per attack over all sessions of the run, and this session's wall time."""
+def _timing(stats: Mapping[str, Mapping[str, float]], wall: float, job: run.Job, fast: Fast) -> dict[str, Any]:
+    """Seconds, passes and counts per attack over the whole run, and the wall time of this call."""
     return {
         "wall_seconds": round(wall, 3),
         "attacks": {name: {key: round(value, 3) for key, value in cost.items()} for name, cost in stats.items()},
-        "batch": plan.batch,
-        "part": plan.part,
-        "workers": plan.workers,
+        **dataclasses.asdict(job.plan),
         "threads": torch.get_num_threads(),
-        "device": str(device),
+        "device": str(job.device),
         "folded_batch_norms": fast.folded,
     }
