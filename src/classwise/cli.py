@@ -114,6 +114,17 @@ def show(
     _enforce(result, require or [], confident, junit)
 
 
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where checkpoints and run folders go.")] = Path("runs/demo"),
+    seed: Annotated[int, typer.Option("--seed", help="Of training and attack.")] = 0,
+) -> None:
+    """Fit a small network on embedded digits, normally and adversarially, and audit both. Takes a minute."""
+    from classwise import demo as example
+
+    example.run(out, seed)
+
+
 @app.command("list")
 def list_(
     kind: Annotated[str, typer.Argument(help="attacks, models, datasets or metrics.")],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pandas as pd
@@ -149,3 +149,23 @@ def show(audit: Audit, console: Console | None = None) -> None:
     if audit.findings:
         console.print()
         show_findings(console, audit.findings)
+
+
+def side_by_side(audits: Mapping[str, Audit]) -> Table:
+    """Class tables of several audits of the same classes next to each other, in the order of the first's weakness."""
+    first = next(iter(audits.values()))
+    table = Table(title=f"Robustness by class under {escape(first.headline)}", title_justify="left", box=None)
+    table.add_column("class", no_wrap=True)
+    for name in audits:
+        table.add_column("clean", justify="right")
+        table.add_column("robust", justify="right")
+        table.add_column(escape(name), no_wrap=True)
+    tables = [(audit.by_class(CLEAN), audit.by_class()) for audit in audits.values()]
+    for row in tables[-1][1]["accuracy"].sort_values(kind="stable").index:
+        cells: list[str | Text] = [escape(first.records.class_names[row])]
+        for clean, robust in tables:
+            value, low, high = (float(robust[key].iloc[row]) for key in ("accuracy", "low", "high"))
+            known = not pd.isna(value)
+            cells += [percent(clean["accuracy"].iloc[row]), percent(value), bar(value, low, high, 12) if known else ""]
+        table.add_row(*cells)
+    return table

@@ -1,0 +1,33 @@
+# Everything needs only Python (3.10 to 3.13) and make; environments are made here.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint types unit bench test-adapters clean
+
+demo: .venv/.run            ## the main job on embedded data, in about two minutes
+	$(BIN)/classwise demo
+
+test: lint types unit       ## ruff, mypy, pytest
+
+lint: .venv/.dev
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+
+types: .venv/.dev
+	$(BIN)/mypy
+
+unit: .venv/.dev
+	$(BIN)/python -m pytest -q -n 2 -m "not adapters"
+
+.venv/.run: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) -e .
+	touch $@
+
+.venv/.dev: .venv/.run
+	$(PIP) -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv .venv-bench .venv-adapters .mypy_cache .pytest_cache .ruff_cache
