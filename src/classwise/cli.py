@@ -137,13 +137,14 @@ def list_(
     if kind not in kinds:
         raise unknown("kind of thing", kind, kinds)
     module: Any = importlib.import_module(f"classwise.{kind}")
-    found = {name: module.describe(name) for name in module.names()}
+    found = {name: {"what": module.describe(name), "settings": module.usage(name)} for name in module.names()}
     if as_json:
         typer.echo(json.dumps(found, indent=1))
         return
     table = Table(box=None, pad_edge=False, show_header=False)
-    for name, sentence in found.items():
-        table.add_row(f"[bold]{escape(name)}[/]", escape(sentence))
+    for name, about in found.items():
+        settings = f"\n[dim]{escape(about['settings'])}[/]" if about["settings"] else ""
+        table.add_row(f"[bold]{escape(name)}[/]", escape(about["what"]) + settings)
     Console().print(table)
 
 

@@ -15,4 +15,4 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     names = sorted(known)
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    return UserError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}.")
+    return UserError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names) or 'none'}.")

@@ -12,11 +12,13 @@ error that names the near miss.
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import math
+import numbers
 import re
 import types
 import typing
-from collections.abc import Mapping
-from fractions import Fraction
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from classwise.errors import UserError, unknown
@@ -25,13 +27,18 @@ T = TypeVar("T")
 
 
 def number(value: float | int | str) -> float:
-    """A number as people in this field write it: ``8/255``, ``0.031``, ``1e-3`` or a plain number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise UserError(f"expected a number such as 8/255 or 0.031, got {value!r}.")
+    """A finite number as people in this field write it: ``8/255``, ``0.5/255``, ``1e-3`` or a plain number."""
+    failure = UserError(f"expected a number such as 8/255 or 0.031, got {value!r}.")
+    if isinstance(value, bool) or not isinstance(value, (numbers.Real, str)):
+        raise failure
+    above, slash, below = value.partition("/") if isinstance(value, str) else (value, "", "")
     try:
-        return float(Fraction(value.replace(" ", ""))) if isinstance(value, str) else float(value)
-    except (ValueError, ZeroDivisionError):
-        raise UserError(f"expected a number such as 8/255 or 0.031, got {value!r}.") from None
+        parsed = float(above) / (float(below) if slash else 1.0)
+    except (ValueError, ZeroDivisionError, OverflowError):
+        raise failure from None
+    if not math.isfinite(parsed):
+        raise failure
+    return parsed
 
 
 def split(spec: str) -> tuple[str, dict[str, str]]:
@@ -42,7 +49,10 @@ def split(spec: str) -> tuple[str, dict[str, str]]:
         key, equals, value = part.partition("=")
         if not equals:
             raise UserError(f"in {spec!r}: {part!r} is not of the form key=value.")
-        options[key.strip().replace("-", "_")] = value.strip()
+        key = key.strip().replace("-", "_")
+        if key in options:
+            raise UserError(f"in {spec!r}: {key} is given twice; leave one of them out.")
+        options[key] = value.strip()
     return name.strip(), options
 
 
@@ -66,10 +76,11 @@ def convert(value: Any, kind: Any, where: str) -> Any:
                 return convert(value, option, where)
             except UserError as error:
                 failures.append(error)
-        raise failures[0]
+        raise UserError(" Or: ".join(map(str, failures)))
     if origin is typing.Literal:
-        if value in args:
-            return value
+        for option in args:
+            if str(option) == str(value):
+                return option
         raise unknown(f"value of {where}", str(value), map(str, args))
     if origin is tuple:
         items = re.split(r"[-|;]", value) if isinstance(value, str) else value
@@ -82,8 +93,11 @@ def convert(value: Any, kind: Any, where: str) -> Any:
             return value
         raise UserError(f"{where} must be true or false, got {value!r}.")
     if kind is int:
-        as_number = number(value)
-        if as_number != int(as_number):
+        try:
+            as_number = number(value)
+        except UserError:
+            as_number = math.nan
+        if not as_number.is_integer():
             raise UserError(f"{where} must be a whole number, got {value!r}.")
         return int(as_number)
     if kind is float:
@@ -94,6 +108,17 @@ def convert(value: Any, kind: Any, where: str) -> Any:
     if kind is str:
         return str(value)
     return value
+
+
+def usage(function: Callable[..., Any], skip: Collection[str] = ()) -> str:
+    """The arguments a function or dataclass takes from a spec, with their defaults: ``steps=20, step=none``."""
+    parts = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name not in skip and parameter.kind is not parameter.VAR_KEYWORD:
+            value = parameter.default
+            text = "-".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
+            parts.append(name if value is parameter.empty else f"{name}={text}")
+    return ", ".join(parts)
 
 
 def check_keys(options: Mapping[str, Any], known: Mapping[str, Any], owner: str) -> None:
@@ -109,3 +134,12 @@ def configure(cls: type[T], options: Mapping[str, Any], owner: str) -> T:
     fields = {f.name: hints[f.name] for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
     check_keys(options, fields, owner)
     return cls(**{key: convert(value, fields[key], f"{owner}.{key}") for key, value in options.items()})
+
+
+def settle(instance: Any) -> None:
+    """For a frozen dataclass's ``__post_init__``: convert its fields as a spec's would be, so that a bad value is an
+    error wherever it comes from."""
+    hints = typing.get_type_hints(type(instance))
+    for field in dataclasses.fields(instance):
+        where = f"{type(instance).__name__}.{field.name}"
+        object.__setattr__(instance, field.name, convert(getattr(instance, field.name), hints[field.name], where))

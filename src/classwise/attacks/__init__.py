@@ -17,7 +17,7 @@ from classwise import spec
 from classwise.attacks.rows import Attack, Model, Rows, craft
 from classwise.errors import UserError, unknown
 
-__all__ = ["Attack", "Model", "Rows", "craft", "describe", "names", "parse", "settings"]
+__all__ = ["Attack", "Model", "Rows", "craft", "describe", "names", "parse", "settings", "usage"]
 
 _NOT_ATTACKS = {"rows"}
 
@@ -30,6 +30,11 @@ def names() -> list[str]:
 def describe(name: str) -> str:
     """The attack's own first sentence."""
     return (importlib.import_module(f"{__name__}.{name}").__doc__ or "").strip().splitlines()[0]
+
+
+def usage(name: str) -> str:
+    """The attack's settings with their defaults."""
+    return spec.usage(attack_class(name))
 
 
 def attack_class(name: str) -> type[Any]:

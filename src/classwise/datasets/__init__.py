@@ -15,7 +15,7 @@ from classwise.datasets.images import Images
 from classwise.datasets.tensors import from_user
 from classwise.errors import UserError, unknown
 
-__all__ = ["Images", "describe", "from_user", "load", "names"]
+__all__ = ["Images", "describe", "from_user", "load", "names", "usage"]
 
 DEFAULT_ROOT = Path("data")
 
@@ -30,6 +30,11 @@ def names() -> list[str]:
 def describe(name: str) -> str:
     """What a data set is, in one line."""
     return (inspect.getdoc(_module(name)) or "").split("\n", 1)[0]
+
+
+def usage(name: str) -> str:
+    """A data set's own settings with their defaults."""
+    return specs.usage(_module(name).load, skip=_ARGUMENTS)
 
 
 def load(spec: str, root: str | Path | None = None, split: str = "test", download: bool = False) -> Images:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from classwise import spec
 from classwise.errors import unknown
 from classwise.metrics import (
     accuracy,
@@ -46,6 +47,12 @@ def describe(name: str) -> str:
         raise unknown("metric", name, names())
     lines = (importlib.import_module(f"{__name__}.{name}").__doc__ or "").strip().splitlines()
     return lines[0] if lines else ""
+
+
+def usage(name: str) -> str:
+    """A metric's arguments besides the records, with their defaults."""
+    describe(name)  # an unknown name is an error
+    return spec.usage(importlib.import_module(f"{__name__}.{name}").compute, skip=("records",))
 
 
 def by_class(records: Records, confidence: float = 0.95) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from classwise.models.check import check_model
 from classwise.models.checkpoint import read_checkpoint, save_checkpoint
 from classwise.models.loading import load_model
 from classwise.models.reading import read_state
-from classwise.models.registry import describe, names
+from classwise.models.registry import describe, names, usage
 from classwise.models.weights import load_weights
 
 __all__ = [
@@ -22,4 +22,5 @@ __all__ = [
     "read_checkpoint",
     "read_state",
     "save_checkpoint",
+    "usage",
 ]

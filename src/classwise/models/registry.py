@@ -16,6 +16,7 @@ import classwise.models
 from classwise.errors import UserError, unknown
 from classwise.models.normalize import Normalization, constants, from_options
 from classwise.spec import check_keys, convert, leading, split
+from classwise.spec import usage as spec_usage
 
 
 @functools.cache
@@ -35,6 +36,13 @@ def describe(name: str) -> str:
     if name not in _modules():
         raise unknown("model", name, names())
     return inspect.cleandoc(_modules()[name].__doc__ or "").partition("\n")[0]
+
+
+def usage(name: str) -> str:
+    """The arguments of a built-in network with their defaults."""
+    if name not in _modules():
+        raise unknown("model", name, names())
+    return spec_usage(_modules()[name].build, skip=("num_classes",))
 
 
 def _separate(written: str) -> tuple[str, str | None]:
