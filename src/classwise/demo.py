@@ -38,7 +38,9 @@ def fit(adversarial: bool, seed: int = 0) -> nn.Module:
     steps = EPOCHS * -(-len(x) // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.2, total_steps=steps)
     for _ in range(EPOCHS):
-        for rows in torch.randperm(len(x), generator=generator).split(BATCH):
+        order = torch.randperm(len(x), generator=generator)
+        for begin in range(0, len(x), BATCH):
+            rows = order[begin : begin + BATCH]
             batch = x[rows]
             if adversarial:
                 model.eval()  # the attack must not disturb batch-norm's statistics

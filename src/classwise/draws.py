@@ -32,20 +32,28 @@ def _mix(z: Tensor) -> Tensor:
 
 def keys(seed: int, index: Tensor, stream: int = 0) -> Tensor:
     """One key per example from the run's seed and the example's index (and, say, the number of the restart)."""
-    base = _mix(torch.full_like(index, seed, dtype=torch.int64) * _GOLDEN + stream)
+    signed = (seed + 2**63) % 2**64 - 2**63  # a seed may be any whole number
+    base = _mix(torch.full_like(index, signed, dtype=torch.int64) * _GOLDEN + stream)
     return _mix(base + index.to(torch.int64) * _GOLDEN)
 
 
 def keys_from(generator: torch.Generator | None, count: int, device: torch.device) -> Tensor:
-    """Keys drawn from a torch generator, for callers without a seed and indices (training)."""
+    """Keys drawn from a torch generator, for callers without a seed and indices (training).
+
+    Without a generator they are new each time, from the operating system and not from torch's global state.
+    """
+    if generator is None:
+        generator = torch.Generator()
+        generator.seed()
     limit = 2**62
-    return torch.randint(-limit, limit, (count,), generator=generator, dtype=torch.int64).to(device)
+    shape, where = (count,), generator.device
+    return torch.randint(-limit, limit, shape, generator=generator, dtype=torch.int64, device=where).to(device)
 
 
 def uniform(key: Tensor, shape: Sequence[int], stream: Tensor | int = 0) -> Tensor:
     """U(0,1) of shape (B, *shape), strictly inside the interval; `stream` separates draws of the same example."""
     count = math.prod(shape)
-    base = _mix(key + (stream + 1) * _GOLDEN)
+    base = _mix(key + (torch.zeros_like(key) + stream + 1) * _GOLDEN)  # a tensor's product wraps, a number's does not
     counter = torch.arange(1, count + 1, device=key.device, dtype=torch.int64) * _GOLDEN
     bits = _shift(_mix(base[:, None] + counter), 41)  # 23 bits: with the half added still exact in float32
     return ((bits.float() + 0.5) * 2.0**-23).reshape(len(key), *shape)

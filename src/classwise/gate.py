@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 from classwise import metrics
 from classwise.errors import UserError, unknown
 from classwise.metrics import accuracy
+from classwise.records import WORST_CASE
 from classwise.results import Audit, write_text
 from classwise.spec import number
 
@@ -29,6 +30,7 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
 }
 _FORM = re.compile(r"\s*(?P<name>.+?)\s*(?P<operator>>=|<=|>|<)\s*(?P<value>[\d./e%+-]+)\s*")
 QUANTITIES = ("accuracy", "average", "worst", "gap", "tail20", "cv", "class[NAME]")
+_QUANTITY = re.compile(r"(?:(?P<attack>.+?)\.)?(?P<quantity>accuracy|average|worst|gap|tail20|cv|class\[.+\])")
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,12 @@ def check(audit: Audit, requirements: Sequence[str], confident: bool = False) ->
 
 
 def parse(text: str) -> tuple[str, str, float]:
-    """``"worst >= 25%"`` as ("worst", ">=", 0.25)."""
+    """``"worst >= 25%"`` as ("worst", ">=", 0.25); an unknown quantity is an error here, before an audit is paid for."""
     match = _FORM.fullmatch(text)
     if match is None:
         raise UserError(f"cannot read the requirement {text!r}; write it as worst>=0.25 or gap<=0.4.")
+    if _QUANTITY.fullmatch(match["name"]) is None:
+        raise unknown("quantity", match["name"].rpartition(".")[2], QUANTITIES)
     raw = match["value"]
     return match["name"], match["operator"], number(raw[:-1]) / 100 if raw.endswith("%") else number(raw)
 
@@ -68,13 +72,13 @@ def _check_one(audit: Audit, text: str, confident: bool) -> Outcome:
 
 
 def _attack_of(audit: Audit, name: str) -> tuple[str, str]:
-    """The attack named before the last dot, if it is one, and the quantity."""
-    before, dot, after = name.rpartition(".") if not name.endswith("]") else name.partition(".")
-    if dot and before in (*audit.records.attacks, "worst_case"):
-        return before, after
-    if dot and not name.startswith("class["):
-        raise unknown("attack in this audit", before, (*audit.records.attacks, "worst_case"))
-    return audit.headline, name
+    """The attack named before the quantity, if one is, and the quantity. Either name may hold dots of its own."""
+    match = _QUANTITY.fullmatch(name)
+    assert match is not None  # `parse` has seen it
+    known = (*audit.names, WORST_CASE)
+    if match["attack"] not in (None, *known):
+        raise unknown("attack in this audit", match["attack"], known)
+    return match["attack"] or audit.headline, match["quantity"]
 
 
 def _quantity(audit: Audit, attack: str, quantity: str) -> tuple[float, float, float]:
@@ -94,16 +98,14 @@ def _quantity(audit: Audit, attack: str, quantity: str) -> tuple[float, float, f
         return worst["accuracy"], worst["low"], worst["high"]
     if quantity == "accuracy":
         return summary["accuracy"], summary["accuracy_low"], summary["accuracy_high"]
-    if quantity in ("gap", "mcd"):
+    if quantity == "gap":
         bounds = accuracy.compute(rows, confidence=audit.confidence, simultaneous=True)
         best, lowest = bounds.best, bounds.worst
         gap = float(bounds.values[best] - bounds.values[lowest])
         # The true gap is at most the largest upper bound minus the smallest lower one, all bounds holding together.
         least = max(0.0, float(bounds.low[best] - bounds.high[lowest]))
         return gap, least, float(max(bounds.high[bounds.support > 0]) - min(bounds.low[bounds.support > 0]))
-    if quantity in ("average", "tail20", "cv"):
-        return summary[quantity], summary[quantity], summary[quantity]
-    raise unknown("quantity", quantity, QUANTITIES)
+    return summary[quantity], summary[quantity], summary[quantity]
 
 
 def write_junit(path: Path, outcomes: Sequence[Outcome]) -> None:
@@ -115,4 +117,5 @@ def write_junit(path: Path, outcomes: Sequence[Outcome]) -> None:
         if not outcome.passed:
             ElementTree.SubElement(case, "failure", message=outcome.sentence).text = outcome.sentence
     ElementTree.indent(suite)
-    write_text(path, ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n")
+    # As bytes, because the declaration of the text form names the locale's encoding, and the file is UTF-8.
+    write_text(path, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True).decode() + "\n")

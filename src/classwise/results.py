@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -41,7 +42,12 @@ class Audit:
     @property
     def attacks(self) -> tuple[str, ...]:
         """The attacks that ran, without clean."""
-        return tuple(name for name in self.records.attacks if name != CLEAN)
+        return tuple(name for name in self.names if name != CLEAN)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every attack in the order they ran, clean first; also one that found no example standing and has no row."""
+        return tuple(dict.fromkeys((*self.records.meta.attacks, *self.records.attacks)))
 
     @property
     def headline(self) -> str:
@@ -53,7 +59,7 @@ class Audit:
         name = self.headline if attack is None else attack
         info = self.records.meta.attacks.get(name)
         if info is not None and info.coverage == "standing":
-            return self.records.worst_case(self.records.attacks[: self.records.attacks.index(name) + 1])
+            return self.records.worst_case(self.names[: self.names.index(name) + 1])
         return self.records.of(name)
 
     def by_class(self, attack: str | None = None) -> pd.DataFrame:
@@ -75,7 +81,7 @@ class Audit:
         """Everything in one JSON-ready dictionary; see docs/summary.md for the schema."""
         meta = self.records.meta
         attacks = {}
-        for name in self.records.attacks:
+        for name in self.names:
             info = meta.attacks.get(name)
             extra = {} if info is None else {"protocol": info.protocol, "coverage": info.coverage}
             settings = {} if info is None else {"settings": dict(info.settings)}
@@ -97,7 +103,7 @@ class Audit:
     def save(self, folder: Path) -> None:
         """Write summary.json and one CSV per attack into the folder; the records are there already."""
         write_text(folder / "summary.json", json.dumps(self.summary(), indent=1, allow_nan=False) + "\n")
-        for name in dict.fromkeys((*self.records.attacks, self.headline)):
+        for name in dict.fromkeys((*self.names, self.headline)):
             safe = "".join(c if c.isalnum() or c in "-_.=" else "_" for c in name)
             write_text(folder / "tables" / f"{safe}.csv", self.by_class(name).to_csv(index=False))
             write_text(folder / "tables" / f"{safe}-confusion.csv", self.confusion(name).to_csv())
@@ -108,10 +114,16 @@ class Audit:
         folder = Path(folder)
         if not (folder / "summary.json").is_file():
             raise UserError(f"{folder} holds no finished audit (no summary.json). Finish it with the same command.")
-        summary = json.loads((folder / "summary.json").read_text())
-        findings = [Finding(**finding) for finding in summary["findings"]]
-        records = Records.read(folder)
-        return cls(records, findings, summary["timing"], read_config(folder), folder, summary["confidence"])
+        try:
+            summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+            findings = [Finding(**finding) for finding in summary["findings"]]
+            timing, confidence = summary["timing"], summary["confidence"]
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise UserError(
+                f"{folder / 'summary.json'} is damaged ({error}). Repeat the audit's command: it writes the summary "
+                "anew from the records."
+            ) from error
+        return cls(Records.read(folder), findings, timing, read_config(folder), folder, confidence)
 
     def __str__(self) -> str:
         worst, rows = self.worst, self.rows()
@@ -126,7 +138,10 @@ class Audit:
 def read_config(folder: Path) -> dict[str, Any]:
     """The settings a run folder was made with; empty if they are not there."""
     path = folder / "config.toml"
-    return tomllib.loads(path.read_text()) if path.is_file() else {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path} is damaged ({error}); audit again with --overwrite.") from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -134,7 +149,7 @@ def write_text(path: Path, text: str) -> None:
     partial = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w") as handle:
+        with partial.open("w", encoding="utf-8") as handle:
             handle.write(text)
             handle.flush()
             os.fsync(handle.fileno())
@@ -144,4 +159,5 @@ def write_text(path: Path, text: str) -> None:
             f"cannot write {path}: {error.strerror or error}. Make room or choose another --out."
         ) from error
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the parent may be no folder at all; the error above says so
+            partial.unlink(missing_ok=True)

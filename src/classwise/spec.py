@@ -93,13 +93,7 @@ def convert(value: Any, kind: Any, where: str) -> Any:
             return value
         raise UserError(f"{where} must be true or false, got {value!r}.")
     if kind is int:
-        try:
-            as_number = number(value)
-        except UserError:
-            as_number = math.nan
-        if not as_number.is_integer():
-            raise UserError(f"{where} must be a whole number, got {value!r}.")
-        return int(as_number)
+        return _whole(value, where)
     if kind is float:
         try:
             return number(value)
@@ -108,6 +102,18 @@ def convert(value: Any, kind: Any, where: str) -> Any:
     if kind is str:
         return str(value)
     return value
+
+
+def _whole(value: Any, where: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    try:
+        as_number = number(value)
+    except UserError:
+        as_number = math.nan
+    if not as_number.is_integer():
+        raise UserError(f"{where} must be a whole number, got {value!r}.")
+    return int(as_number)
 
 
 def usage(function: Callable[..., Any], skip: Collection[str] = ()) -> str:

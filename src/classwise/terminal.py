@@ -19,7 +19,7 @@ from classwise.metrics import accuracy, vulnerable
 from classwise.records import CLEAN
 from classwise.results import Audit
 
-_BAR = 20  # characters of a full bar
+_BAR = 24  # characters of a full bar
 _LEVELS = {"serious": "bold red", "warning": "yellow", "note": "cyan"}
 
 
@@ -64,16 +64,23 @@ def interval(low: float, high: float) -> str:
     return "–" if pd.isna(low) else f"{100 * low:.1f}–{100 * high:.1f}%"
 
 
-def class_table(audit: Audit, attack: str | None = None, most: int | None = None) -> Table:
+def class_table(audit: Audit, attack: str | None = None, most: int | None = None, width: int = 80) -> Table:
     """Classes from the weakest to the strongest; with `most`, only that many from each end."""
     name = attack or audit.headline
     rows = audit.by_class(name).sort_values("accuracy", na_position="last", kind="stable")
-    clean = dict(zip(audit.records.class_names, accuracy.compute(audit.rows(CLEAN)).values, strict=True))
+    clean = accuracy.compute(audit.rows(CLEAN)).values
     table = Table(title=f"Robustness by class under {escape(name)}", title_justify="left", box=None, pad_edge=False)
-    for column in ("class", "n", "clean", "robust", f"{audit.confidence:.0%} interval", "", "p(worst)", "taken for"):
-        right = column in ("n", "clean", "robust", "p(worst)")
-        table.add_column(column, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
-    for place, (_, row) in enumerate(rows.iterrows()):
+    for column in ("class", "n", "clean", "robust", "interval", "", "p(worst)", "taken for"):
+        text = column in ("class", "taken for")  # only names may be shortened where the terminal is narrow
+        table.add_column(
+            column,
+            justify="right" if column in ("n", "clean", "robust", "p(worst)") else "left",
+            no_wrap=True,
+            min_width=None if text else max(len(column), 6 if column in ("clean", "robust") else 0),
+            overflow="ellipsis" if text else "crop",
+        )
+    length = min(max(width - 74, 6), _BAR)
+    for place, (number, row) in enumerate(rows.iterrows()):
         if most is not None and most <= place < len(rows) - most:
             if place == most:
                 table.add_row(f"… {len(rows) - 2 * most} more", *[""] * 7, style="dim")
@@ -83,10 +90,10 @@ def class_table(audit: Audit, attack: str | None = None, most: int | None = None
         table.add_row(
             escape(row["class"]),
             str(row["n"]),
-            percent(clean[row["class"]]),
+            percent(clean[int(str(number))]),
             percent(row["accuracy"]),
             interval(row["low"], row["high"]) if known else "no examples",
-            bar(row["accuracy"], row["low"], row["high"]) if known else Text(),
+            bar(row["accuracy"], row["low"], row["high"], length) if known else Text(),
             "" if not known else f"{row['p_worst']:.2f}",
             "" if other is None or pd.isna(other) else f"{escape(other)} {row['confused_share']:.0%}",
         )
@@ -124,7 +131,7 @@ def show(audit: Audit, console: Console | None = None) -> None:
     """The whole audit on the terminal."""
     console = console or Console()
     names = audit.records.num_classes
-    console.print(class_table(audit, most=12 if names > 40 else None))
+    console.print(class_table(audit, most=12 if names > 40 else None, width=console.width))
     console.print()
     console.print(overview(audit))
     console.print()

@@ -21,8 +21,6 @@ from classwise.spec import number
 Norm = Literal["linf", "l2"]
 Radius: TypeAlias = "float | Tensor"
 
-_TINY = 1e-12  # keeps x/‖x‖ finite where x is zero; far below any gradient that could matter
-
 
 @dataclass(frozen=True)
 class Threat:
@@ -64,7 +62,7 @@ def project(x_adv: Tensor, x: Tensor, eps: Radius, norm: Norm) -> Tensor:
     delta = x_adv - x
     length = per_example(norms(delta, "l2"), x)
     assert isinstance(length, Tensor)
-    factor = (radius / length.clamp_min(_TINY)).clamp_max(1.0)
+    factor = (radius / length.clamp_min(_tiny(x))).clamp_max(1.0)
     return (x + delta * factor).clamp_(0, 1)
 
 
@@ -76,7 +74,12 @@ def steepest_step(x_adv: Tensor, gradient: Tensor, step: Radius, norm: Norm) -> 
     # Scaling by the largest entry first keeps tiny gradients (saturated softmax) from underflowing in the square.
     largest = per_example(norms(gradient, "linf"), gradient)
     assert isinstance(largest, Tensor)
-    scaled = gradient / largest.clamp_min(torch.finfo(gradient.dtype).tiny)
+    scaled = gradient / largest.clamp_min(_tiny(gradient))
     length = per_example(norms(scaled, "l2"), scaled)
     assert isinstance(length, Tensor)
-    return x_adv + size * scaled / length.clamp_min(_TINY)
+    return x_adv + size * scaled / length.clamp_min(_tiny(scaled))
+
+
+def _tiny(like: Tensor) -> float:
+    """Keeps x/‖x‖ finite where x is zero."""
+    return torch.finfo(like.dtype).tiny

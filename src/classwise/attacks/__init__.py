@@ -29,6 +29,8 @@ def names() -> list[str]:
 
 def describe(name: str) -> str:
     """The attack's own first sentence."""
+    if name not in names():
+        raise unknown("attack", name, names())
     return (importlib.import_module(f"{__name__}.{name}").__doc__ or "").strip().splitlines()[0]
 
 
@@ -63,13 +65,18 @@ def parse(attacks: str | Attack | Sequence[str | Attack], **overrides: Any) -> d
     made: list[Attack] = []
     for item in listed:
         for attack in _from_spec(item) if isinstance(item, str) else [item]:
-            if not isinstance(attack, Attack):
+            if not _is_attack(attack):
                 raise UserError(f"{attack!r} is not an attack: give a spec such as 'pgd-20' or an attack object.")
             known = {k: v for k, v in overrides.items() if v is not None and k in settings(attack)}
             made.append(dataclasses.replace(attack, **known) if known else attack)  # type: ignore[type-var]
     if not made:
         raise UserError("no attack given; try 'pgd-20'. Known: " + ", ".join(names()) + ".")
     return _named(made)
+
+
+def _is_attack(item: object) -> bool:
+    """Whether it is an attack object, not a class of attacks that nobody has made an object of."""
+    return not isinstance(item, type) and isinstance(item, Attack) and dataclasses.is_dataclass(item)
 
 
 def _from_spec(text: str) -> list[Attack]:
@@ -81,6 +88,8 @@ def _from_spec(text: str) -> list[Attack]:
         fields = dataclasses.fields(cls)
         if not fields:
             raise UserError(f"{name} takes no argument, got {text!r}.")
+        if fields[0].name in options:
+            raise UserError(f"{text!r} gives {fields[0].name} twice; leave one of them out.")
         options = {fields[0].name: first, **options}
     choices = [[(key, value) for value in raw.split("|")] for key, raw in options.items()]
     return [spec.configure(cls, dict(pick), name) for pick in itertools.product(*choices)]
@@ -99,8 +108,8 @@ def _named(made: list[Attack]) -> dict[str, Attack]:
     for attack, short in zip(made, shorts, strict=True):
         twins = [settings(other) for other, name in zip(made, shorts, strict=True) if name == short]
         own = settings(attack)
-        usual = settings(type(attack)())
-        differing = [key for key in own if own[key] != usual[key] and any(twin[key] != own[key] for twin in twins)]
+        usual = {f.name: f.default for f in dataclasses.fields(attack)}  # type: ignore[arg-type]
+        differing = [key for key in own if own[key] != usual[key] and any(twin.get(key) != own[key] for twin in twins)]
         name = f"{short}:" + ",".join(f"{key}={_text(own[key])}" for key in differing) if differing else short
         if named.get(name, attack) != attack:
             raise UserError(f"two different attacks are both called {name}; give one of them other settings.")

@@ -3,7 +3,8 @@
     x_{t+1} = Π(x_t + α · sign ∇ −max(z_y − max_{j≠y} z_j + κ, 0)),    κ = 50
 
 This is PGD with Carlini & Wagner's loss, not their attack with binary search. Where the margin already exceeds κ
-in the attacker's favour the loss is flat, as in the official code.
+in the attacker's favour the loss is flat, as in the official code. With a target t the loss that is descended is
+max(max_{j≠t} z_j − z_t + κ, 0), Carlini & Wagner's (2017) f₆.
 """
 
 from __future__ import annotations
@@ -25,3 +26,6 @@ class MarginPgd(Pgd):
 
     def loss(self, z: Tensor, y: Tensor) -> Tensor:
         return -(self.confidence - margin(z, y)).clamp_min(0)
+
+    def target_loss(self, z: Tensor, target: Tensor) -> Tensor:
+        return (margin(z, target) + self.confidence).clamp_min(0)

@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from classwise import draws
+from classwise import draws, spec
 from classwise.attacks.pgd import random_start
 from classwise.attacks.rows import Model, Rows
 from classwise.errors import UserError
@@ -25,6 +25,7 @@ class Noise:
     where: Literal["uniform", "boundary"] = "uniform"
 
     def __post_init__(self) -> None:
+        spec.settle(self)
         if self.draws < 1:
             raise UserError(f"draws must be at least 1, got {self.draws}.")
 
@@ -42,10 +43,11 @@ class Noise:
         if self.where == "uniform":
             x_adv = random_start(x, eps, key, norm, "uniform")
         elif norm == "linf":
-            x_adv = x + per_example(eps, x) * (draws.uniform(key, x.shape[1:]) - 0.5).sign()
+            x_adv = x + per_example(eps, x) * (draws.uniform(key, x.shape[1:]) - 0.5).sign().to(x.dtype)
         else:
             direction = draws.normal(key, x.shape[1:])
-            x_adv = x + direction * per_example(eps / norms(direction, "l2"), x)
+            unit = direction / per_example(norms(direction, "l2"), direction)
+            x_adv = x + per_example(eps, x) * unit.to(x.dtype)
         return {**rows, "x_adv": project(x_adv, x, eps, norm)}
 
     def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:

@@ -9,13 +9,14 @@ random start is clamped to [0,1] before the first gradient, as Madry's code does
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from classwise import draws
+from classwise import draws, spec
 from classwise.attacks.rows import Model, Rows, value_and_gradient
 from classwise.errors import UserError
 from classwise.losses import cross_entropy
@@ -45,15 +46,22 @@ class Pgd:
     eot: int = 1
 
     def __post_init__(self) -> None:
+        spec.settle(self)
         for name, least in (("steps", 1), ("restarts", 1), ("eot", 1)):
             if getattr(self, name) < least:
                 raise UserError(f"{name} must be at least {least}, got {getattr(self, name)}.")
         if self.step is not None and not self.step > 0:
             raise UserError(f"step must be positive, got {self.step:g}.")
+        if isinstance(self.target, int) and self.target < 0:
+            raise UserError(f"target must be the number of a class, from 0 on; got {self.target}.")
 
     def loss(self, z: Tensor, y: Tensor) -> Tensor:
         """What is ascended, per example."""
         return cross_entropy(z, y)
+
+    def target_loss(self, z: Tensor, target: Tensor) -> Tensor:
+        """What is descended instead where there is a target."""
+        return self.loss(z, target)
 
     def default_step(self, eps: Tensor) -> Tensor:
         return eps / 4
@@ -69,13 +77,18 @@ class Pgd:
     def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
         x, x_adv, eps = rows["x"], rows["x_adv"], rows["eps"]
         size = self.default_step(eps) if self.step is None else torch.full_like(eps, self.step)
-        if self.target is None:
-            z, g = value_and_gradient(model, x_adv, lambda z: self.loss(z, rows["y"]), self.eot)
-        else:
-            z, g = value_and_gradient(model, x_adv, lambda z: -self.loss(z, rows["target"]), self.eot)
+        if self.target is not None:
             size = size * (rows["target"] != rows["y"])
+        z, g = value_and_gradient(model, x_adv, lambda z: self._objective(z, rows), self.eot)
         x_next = project(steepest_step(x_adv, g, size, norm), x, eps, norm)
         return {**rows, "x_adv": x_next, "logits": z, "t": rows["t"] + 1}
+
+    def _objective(self, z: Tensor, rows: Rows) -> Tensor:
+        if self.target is None:
+            return self.loss(z, rows["y"])
+        if isinstance(self.target, int) and self.target >= z.shape[1]:
+            raise UserError(f"target {self.target} is not a class: the model has {z.shape[1]}, counted from 0.")
+        return -self.target_loss(z, rows["target"])
 
 
 def random_start(x: Tensor, eps: Tensor, key: Tensor, norm: Norm, style: Start) -> Tensor:
@@ -86,11 +99,11 @@ def random_start(x: Tensor, eps: Tensor, key: Tensor, norm: Norm, style: Start) 
         return x + 0.001 * draws.normal(key, x.shape[1:], _START).to(x.dtype)
     radius = per_example(eps, x)
     if norm == "linf":
-        return x + radius * (2 * draws.uniform(key, x.shape[1:], _START) - 1)
+        return x + radius * (2 * draws.uniform(key, x.shape[1:], _START) - 1).to(x.dtype)
     # Uniform in a d-ball: a Gaussian direction, and a radius distributed as U^(1/d).
     direction = draws.normal(key, x.shape[1:], _START)
-    length = draws.uniform(key, (1,), _RADIUS)[:, 0] ** (1 / x[0].numel())
-    return x + radius * direction * per_example(length / norms(direction, "l2"), x)
+    length = draws.uniform(key, (1,), _RADIUS)[:, 0] ** (1 / math.prod(x.shape[1:]))
+    return x + radius * (direction * per_example(length / norms(direction, "l2"), direction)).to(x.dtype)
 
 
 def choose_target(model: Model, rows: Rows, target: int | str) -> Tensor:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from classwise import draws
+from classwise.errors import UserError
 from classwise.losses import cross_entropy
 from classwise.threat import Norm, Radius
 
@@ -47,7 +48,7 @@ class Attack(Protocol):
 
 def fresh(x: Tensor, y: Tensor, eps: Radius, key: Tensor) -> Rows:
     """The columns every attack starts from."""
-    radius = eps if isinstance(eps, Tensor) and eps.ndim else torch.full((len(x),), float(eps))
+    radius = eps if isinstance(eps, Tensor) and eps.ndim else torch.full((len(x),), float(eps), dtype=x.dtype)
     zeros = torch.zeros(len(x), dtype=torch.int64, device=x.device)
     return {"x": x, "y": y, "eps": radius.to(x.device, x.dtype), "key": key, "t": zeros}
 
@@ -75,6 +76,11 @@ def value_and_gradient(
         with torch.enable_grad():
             point = x.detach().requires_grad_()
             z = model(point)
+            if not z.requires_grad:
+                raise UserError(
+                    "the model's output has no gradient with respect to its input: it runs under no_grad or detaches "
+                    "it. Let the gradient through, or use an attack that needs none, such as noise."
+                )
             (g,) = torch.autograd.grad(objective(z).sum(), point)
         logits = logits.to(z.device) + z.detach() / eot
         gradient = gradient.to(g.device) + g / eot
@@ -95,7 +101,9 @@ def craft(
     Of several restarts the one kept is a misclassified one if there is any, and among those the one of largest
     cross entropy. The model's train/eval mode is the caller's business.
     """
-    best, best_score = x, torch.full((len(x),), float("-inf"), device=x.device)
+    x = x.detach()
+    best, best_broken = x, torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    best_loss = torch.full((len(x),), float("-inf"), device=x.device)
     for _ in range(attack.restarts):
         rows = attack.begin(model, fresh(x, y, eps, draws.keys_from(generator, len(x), x.device)), norm)
         for _ in range(attack.steps):
@@ -104,8 +112,9 @@ def craft(
             return rows["x_adv"]
         with torch.no_grad():
             z = model(rows["x_adv"])
-        score = cross_entropy(z, y) + torch.where(z.argmax(1) != y, 1e30, 0.0)
-        better = score > best_score
+        loss, broken = cross_entropy(z, y), z.argmax(1) != y
+        better = (broken & ~best_broken) | ((broken == best_broken) & (loss > best_loss))
         best = torch.where(better.reshape(-1, *[1] * (x.ndim - 1)), rows["x_adv"], best)
-        best_score = torch.where(better, score, best_score)
+        best_loss = torch.where(better, loss, best_loss)
+        best_broken |= broken
     return best

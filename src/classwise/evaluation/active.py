@@ -57,13 +57,18 @@ class Judge:
 
 def softmax_of(logits: Tensor) -> Tensor:
     """Probabilities in double precision, or an error where the model's output is not a number."""
+    require_finite(logits)
+    return logits.double().softmax(1)
+
+
+def require_finite(logits: Tensor) -> None:
+    """Stop where the model's output is not a number."""
     if not torch.isfinite(logits).all():
         bad = int((~torch.isfinite(logits)).any(1).sum())
         raise UserError(
             f"the model returned NaN or infinite logits for {bad} of {len(logits)} images. "
             "Check its weights and its normalisation; an audit of such outputs means nothing."
         )
-    return logits.double().softmax(1)
 
 
 @dataclass
@@ -123,21 +128,21 @@ class ActiveSet:
                     return self.outcome
                 continue
             if self.attack.steps == 0:
-                self.pending.append({**active, "tried": active["x_adv"], "claimed": torch.zeros_like(active["y"]) > 0})
+                self.pending.append(_ended(active))
                 active = {}
             else:
                 active = self._advance(active)
-            if sum(len(rows["y"]) for rows in self.pending) >= self.batch:
+            while _count(*self.pending) >= self.batch:
                 self._settle()
 
     def _refill(self, active: Rows) -> Rows:
         """Let those that came back, then fresh examples, take the free places of the batch."""
         parts = [active] if active else []
-        parts += self.returning
-        self.returning = []
-        free = self.batch - sum(len(rows["y"]) for rows in parts)
-        if free > 0 and self.waiting:
-            parts.append(self._admit([self.waiting.popleft() for _ in range(min(free, len(self.waiting)))]))
+        back, self.returning = _cut(self.returning, self.batch - _count(*parts))
+        parts += back
+        free = min(self.batch - _count(*parts), len(self.waiting))
+        if free:
+            parts.append(self._admit([self.waiting.popleft() for _ in range(free)]))
         return join(parts) if parts else {}
 
     def _admit(self, entries: list[tuple[int, int]]) -> Rows:
@@ -155,7 +160,7 @@ class ActiveSet:
         moved = self.attack.advance(self.fast, active, self.judge.norm)
         self.outcome.passes += len(active["y"])
         z = moved["logits"]
-        softmax_of(z)  # stops on NaN
+        require_finite(z)
         claimed = (z.argmax(1) != moved["y"]) & (self.protocol == "any")
         finished = (moved["t"] >= self.attack.steps) & ~claimed
         # The model spoke of the point it was given: a broken example is kept there, not where it would go next.
@@ -167,11 +172,11 @@ class ActiveSet:
         return moved
 
     def _settle(self) -> None:
-        """Judge what has left the batch: record it, send it back, or give it its next restart."""
+        """Judge a batch of what has left: record it, send it back, or give it its next restart."""
         if not self.pending:
             return
-        rows = join(self.pending)
-        self.pending = []
+        now, self.pending = _cut(self.pending, self.batch)
+        rows = join(now)
         verdict = self.judge(rows["tried"], rows["x"], rows["y"], rows["eps"])
         self.outcome.outside += int(verdict["outside"].sum())
         standing = verdict["prediction"] == rows["y"]
@@ -192,7 +197,26 @@ class ActiveSet:
         state = {name: column for name, column in rows.items() if name not in ("tried", "claimed")}
         ended = rows["t"] >= self.attack.steps
         if ended.any():
-            last = select(state, ended)
-            self.pending.append({**last, "tried": last["x_adv"], "claimed": torch.zeros_like(last["y"]) > 0})
+            self.pending.append(_ended(select(state, ended)))
         if not ended.all():
             self.returning.append(select(state, ~ended))
+
+
+def _count(*parts: Rows) -> int:
+    return sum(len(rows["y"]) for rows in parts)
+
+
+def _cut(parts: list[Rows], most: int) -> tuple[list[Rows], list[Rows]]:
+    """The first `most` rows of the parts, and the rest, so that no batch grows beyond its size."""
+    if _count(*parts) <= most:
+        return parts, []
+    if most == 0:
+        return [], parts
+    rows = join(parts)
+    first, rest = ({name: column[part] for name, column in rows.items()} for part in (slice(most), slice(most, None)))
+    return [first], [rest]
+
+
+def _ended(rows: Rows) -> Rows:
+    """Rows whose attack is over without a claim: their last iterate goes to the judge."""
+    return {**rows, "tried": rows["x_adv"], "claimed": torch.zeros_like(rows["y"], dtype=torch.bool)}

@@ -48,7 +48,7 @@ def fingerprint_model(model: nn.Module) -> str:
 def fingerprint_data(images: Images) -> str:
     """A hash of which examples, their labels, and the pixels of a few of them."""
     few = np.unique(np.linspace(0, len(images) - 1, 8).astype(np.int64))
-    parts = (images.positions, images.labels, images.batch(few)[0].numpy())
+    parts = (images.positions, images.labels, images.batch(few)[0].cpu().numpy())
     return digest(np.concatenate([np.frombuffer(part.tobytes(), np.uint8) for part in parts]))
 
 
@@ -57,7 +57,7 @@ def settle(folder: Path, config: Mapping[str, Any], plan: Plan, overwrite: bool 
     path = folder / "config.toml"
     try:
         if overwrite:
-            for old in (*folder.glob("records/*.parquet"), folder / "summary.json", path):
+            for old in (*folder.glob("records/*.parquet"), *folder.glob("tables/*.csv"), folder / "summary.json", path):
                 old.unlink(missing_ok=True)
         if path.exists():
             return _resume(path, config)
@@ -74,11 +74,12 @@ def settle(folder: Path, config: Mapping[str, Any], plan: Plan, overwrite: bool 
 
 def _resume(path: Path, config: Mapping[str, Any]) -> Plan:
     try:
-        stored = tomllib.loads(path.read_text())
+        stored = tomllib.loads(path.read_text(encoding="utf-8"))
         plan = Plan(**stored.pop("plan"))
-    except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged ({error}); choose another --out, or --overwrite.") from error
-    old, new = flatten(stored), flatten(plain(config))
+    # The attacks' order counts too: it names the parts, and says what still stands when an attack begins.
+    old, new = ({**flatten(tree), "attacks": json.dumps([*tree.get("attacks", ())])} for tree in (stored, plain(config)))
     differing = [
         key for key in sorted({*old, *new}) if old.get(key) != new.get(key) and not key.startswith("versions.")
     ]

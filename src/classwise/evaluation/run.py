@@ -8,6 +8,7 @@ and part size) is fixed when a run begins and kept with it: a resumed run makes 
 from __future__ import annotations
 
 import dataclasses
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -86,7 +87,8 @@ def evaluate(job: Job) -> Records:
         before: dict[str, Records] = {}
         for place, (name, attack) in enumerate(attacks.items()):
             path = None if job.folder is None else job.folder / "records" / part_name(place, name, number)
-            records = _finished(path, job, rows)
+            complete = name == CLEAN or job.coverage == "all"
+            records = _finished(path, job.images.positions[rows], complete)
             if records is None:
                 records = _attack_part(job, name, attack, rows, before)
                 if path is not None:
@@ -114,15 +116,16 @@ def _write(records: Records, path: Path) -> None:
         ) from error
 
 
-def _finished(path: Path | None, job: Job, rows: IntArray) -> Records | None:
-    """The part as an earlier run left it; None if it is not there or not readable."""
+def _finished(path: Path | None, index: IntArray, complete: bool) -> Records | None:
+    """The part as an earlier run left it; None if it is not there, not readable, or not of these examples."""
     if path is None or not path.exists():
         return None
     try:
         records = Records.read(path)
     except UserError:
         return None  # damaged on disk: computed again and written over
-    return records if np.isin(records.index, job.images.positions[rows]).all() else None
+    fits = np.array_equal(records.index, index) if complete else np.isin(records.index, index).all()
+    return records if fits else None
 
 
 def _attack_part(job: Job, name: str, attack: Attack, rows: IntArray, before: Mapping[str, Records]) -> Records:
@@ -145,7 +148,14 @@ def _attack_part(job: Job, name: str, attack: Attack, rows: IntArray, before: Ma
     keep = np.arange(len(part))
     if name != CLEAN and job.coverage == "standing":
         keep = places
-    return _to_records(job, name, part.take(keep), eps[keep], outcome, keep, seconds)
+    stats = {
+        "seconds": seconds,
+        "passes": outcome.passes,
+        "rejected": outcome.rejected,
+        "outside": outcome.outside,
+        "attacked": len(places),
+    }
+    return _to_records(job, name, part.take(keep), eps[keep], outcome, keep, stats)
 
 
 def _inherit(outcome: Outcome, clean: Records, part: Images) -> None:
@@ -181,8 +191,8 @@ def _with_room(
                 raise UserError("out of memory with a batch of 1; use a smaller model or another device.") from error
             batch //= 2
             job.report(name, -int(attempt.done.sum() - outcome.done.sum()))
-            if job.device.type == "cuda":
-                torch.cuda.empty_cache()
+        if job.device.type == "cuda":  # here, where the exception no longer holds on to the tensors of its frames
+            torch.cuda.empty_cache()
 
 
 def _share_out(
@@ -241,7 +251,7 @@ def _threads_each(workers: int) -> Iterator[int]:
 
 
 def _to_records(
-    job: Job, name: str, part: Images, eps: Array, outcome: Outcome, keep: IntArray, seconds: float
+    job: Job, name: str, part: Images, eps: Array, outcome: Outcome, keep: IntArray, stats: Mapping[str, float]
 ) -> Records:
     columns = {key: column[keep] for key, column in outcome.columns.items()}
     integers: dict[str, Any] = {key: columns[key].astype(np.int32) for key in ("prediction", "step")}
@@ -251,13 +261,6 @@ def _to_records(
         | columns
         | integers
     )
-    stats = {
-        "seconds": seconds,
-        "passes": outcome.passes,
-        "rejected": outcome.rejected,
-        "outside": outcome.outside,
-        "attacked": len(keep) if job.protocol == "final" else int((columns["step"] > 0).sum()),
-    }
     return Records(
         frame, dataclasses.replace(job.meta, stats={name: stats}), outcome.probs[keep] if job.probs else None
     )
@@ -267,7 +270,6 @@ def attack_infos(attacks: Mapping[str, Attack], protocol: Protocol, coverage: Co
     """The metadata of a run's attacks, clean first."""
     infos = {CLEAN: AttackInfo({}, protocol, "all")}
     for name, attack in attacks.items():
-        infos[name] = AttackInfo(
-            {"name": type(attack).__module__.rpartition(".")[2], **attack_files.settings(attack)}, protocol, coverage
-        )
+        own = json.loads(json.dumps(attack_files.settings(attack), default=str))  # a field may hold any object
+        infos[name] = AttackInfo({"name": type(attack).__module__.rpartition(".")[2], **own}, protocol, coverage)
     return infos
