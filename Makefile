@@ -29,5 +29,13 @@ unit: .venv/.dev
 	$(PIP) -e ".[dev]"
 	touch $@
 
+test-adapters: .venv-adapters/.done  ## the optional extras, with the newest torch, torchvision and timm (several GB)
+	.venv-adapters/bin/python -m pytest -q -m adapters tests/adapters
+
+.venv-adapters/.done: pyproject.toml
+	test -x .venv-adapters/bin/python || $(PYTHON) -m venv .venv-adapters
+	.venv-adapters/bin/python -m pip install --quiet --disable-pip-version-check -e ".[torchvision,timm]" pytest
+	touch $@
+
 clean:
 	rm -rf .venv .venv-bench .venv-adapters .mypy_cache .pytest_cache .ruff_cache

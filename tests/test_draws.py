@@ -81,11 +81,12 @@ def test_uniforms_are_uniform_and_strictly_inside() -> None:
     assert stats.kstest(values, "uniform").pvalue > 1e-3
 
 
-def test_the_extremes_of_the_grid_are_inside_too() -> None:
-    """The smallest and largest 23-bit numbers, with the half added, stay off 0 and 1 in single precision."""
-    bits = torch.tensor([0, 2**23 - 1])
-    low, high = ((bits.float() + 0.5) * 2.0**-23).tolist()
-    assert 0 < low < high < 1
+@pytest.mark.parametrize("bits", [0, -1])
+def test_no_bits_at_all_can_reach_zero_or_one(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draws, "_mix", lambda z: torch.full_like(z, bits))
+    value = draws.uniform(torch.zeros(1, dtype=torch.int64), (1,)).item()
+    assert 0 < value < 1
+    assert np.isfinite(draws.normal(torch.zeros(1, dtype=torch.int64), (1,)).item())
 
 
 def test_normals_are_normal() -> None:

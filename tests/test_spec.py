@@ -57,7 +57,8 @@ def test_numbers_as_people_write_them(written: Any, value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "written", ["", "eight", "8/", "/255", "8/0", "1/2/3", "inf", "nan", "1e400", float("inf"), 10**400, True, None, [8]]
+    "written",
+    ["", "eight", "8/", "/255", "8/0", "1/2/3", "inf", "nan", "1e400", float("inf"), 10**400, True, None, [8]],
 )
 def test_what_is_not_a_number_is_named(written: Any) -> None:
     with pytest.raises(UserError) as caught:
@@ -133,6 +134,7 @@ def test_leading(text: str, expected: tuple[str, str | None]) -> None:
         ("blocks", 7, (7,)),
         ("scales", "1/2-1/4", (0.5, 0.25)),
         ("scales", "0.1;1e-3", (0.1, 0.001)),
+        ("scales", "0.1-1e-3-2E-2", (0.1, 0.001, 0.02)),
         ("level", "2", 2),
         ("level", 3, 3),
         ("name", "42", "42"),
@@ -180,7 +182,9 @@ def test_fields_not_given_keep_their_defaults() -> None:
 
 
 def test_usage_lists_the_arguments_with_their_defaults() -> None:
-    def build(num_classes: int, width: int = 16, blocks: tuple[int, ...] = (1, 2), bias: bool = True, **rest: Any) -> None:
+    def build(
+        num_classes: int, width: int = 16, blocks: tuple[int, ...] = (1, 2), bias: bool = True, **rest: Any
+    ) -> None:
         """Only its signature matters."""
 
     assert spec.usage(build) == "num_classes, width=16, blocks=1-2, bias=true"

@@ -83,13 +83,18 @@ def audit(
     """Attack a classifier and report its robustness class by class."""
     for text in require or []:
         gate.parse(text)  # a typing error here should not cost an audit
-    result = classwise.audit(
-        model, data, attack or ["pgd-20"], _eps(eps, class_eps),
-        norm=norm, protocol=protocol, coverage=coverage, out=out, overwrite=overwrite, seed=seed,  # type: ignore[arg-type]
-        confidence=confidence, weights=weights, normalize=normalize, root=root, split=split, download=download,
-        limit=limit, per_class=per_class, classes=_names(classes), num_classes=num_classes, batch_size=batch_size,
-        workers=workers, device=device, amp=amp, eot=eot, probs=probs, fold=fold, force=force, progress=progress,
-    )  # fmt: skip
+    try:
+        result = classwise.audit(
+            model, data, attack or ["pgd-20"], _eps(eps, class_eps),
+            norm=norm, protocol=protocol, coverage=coverage, out=out, overwrite=overwrite, seed=seed,  # type: ignore[arg-type]
+            confidence=confidence, weights=weights, normalize=normalize, root=root, split=split, download=download,
+            limit=limit, per_class=per_class, classes=_names(classes), num_classes=num_classes, batch_size=batch_size,
+            workers=workers, device=device, amp=amp, eot=eot, probs=probs, fold=fold, force=force, progress=progress,
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        how = f"the same command goes on in {out}" if out else "with --out a stopped audit can be resumed"
+        Console(stderr=True).print(f"stopped; {escape(how)}.", soft_wrap=True)
+        raise typer.Exit(130) from None
     _present(result, as_json, csv)
     _enforce(result, require or [], confident, junit)
 
@@ -189,9 +194,6 @@ def main() -> None:
     except UserError as error:
         Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("stopped; the same command with the same --out goes on from here.")
-        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def _near_chance(records: Records, confidence: float) -> Iterator[Finding]:
     clean = records.of(CLEAN)
     chance = 1 / records.num_classes
     total = overall.compute(clean, confidence=confidence)
-    if total.low <= 1.5 * chance:
+    if total.low <= 1.5 * chance / (1 + 0.5 * chance):  # odds up to half again those of guessing
         yield Finding(
             "near_chance",
             "serious",
@@ -102,6 +102,7 @@ def _undecided(records: Records, confidence: float) -> Iterator[Finding]:
         first, second = table["class"].iloc[:2]
         # n per class at which the difference seen would be z standard errors wide.
         need = np.inf if a == b else z**2 * (a * (1 - a) + b * (1 - b)) / (a - b) ** 2
+        need = max(need, table["n"].iloc[:2].min() + 1)  # those there are were not enough
         images = f"about {int(np.ceil(need)):,} images per class would" if need < 1e6 else "no realistic number would"
         yield Finding(
             "worst_undecided",

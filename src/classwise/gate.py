@@ -30,7 +30,9 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
 }
 _FORM = re.compile(r"\s*(?P<name>.+?)\s*(?P<operator>>=|<=|>|<)\s*(?P<value>[\d./e%+-]+)\s*")
 QUANTITIES = ("accuracy", "average", "worst", "gap", "tail20", "cv", "class[NAME]")
-_QUANTITY = re.compile(r"(?:(?P<attack>.+?)\.)?(?P<quantity>accuracy|average|worst|gap|tail20|cv|class\[.+\])")
+_QUANTITY = re.compile(
+    r"(?:(?P<attack>(?!class\[).+?)\.)?(?P<quantity>accuracy|average|worst|gap|mcd|tail20|cv|class\[.+\])"
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def check(audit: Audit, requirements: Sequence[str], confident: bool = False) ->
 
 
 def parse(text: str) -> tuple[str, str, float]:
-    """``"worst >= 25%"`` as ("worst", ">=", 0.25); an unknown quantity is an error here, before an audit is paid for."""
+    """``"worst >= 25%"`` as ("worst", ">=", 0.25). An unknown quantity is an error here, before the audit is run."""
     match = _FORM.fullmatch(text)
     if match is None:
         raise UserError(f"cannot read the requirement {text!r}; write it as worst>=0.25 or gap<=0.4.")
@@ -98,7 +100,7 @@ def _quantity(audit: Audit, attack: str, quantity: str) -> tuple[float, float, f
         return worst["accuracy"], worst["low"], worst["high"]
     if quantity == "accuracy":
         return summary["accuracy"], summary["accuracy_low"], summary["accuracy_high"]
-    if quantity == "gap":
+    if quantity in ("gap", "mcd"):
         bounds = accuracy.compute(rows, confidence=audit.confidence, simultaneous=True)
         best, lowest = bounds.best, bounds.worst
         gap = float(bounds.values[best] - bounds.values[lowest])

@@ -83,7 +83,7 @@ def convert(value: Any, kind: Any, where: str) -> Any:
                 return option
         raise unknown(f"value of {where}", str(value), map(str, args))
     if origin is tuple:
-        items = re.split(r"[-|;]", value) if isinstance(value, str) else value
+        items = re.split(r"(?<!\d[eE])-|[|;]", value) if isinstance(value, str) else value  # 1e-3 is one item
         items = items if isinstance(items, (list, tuple)) else [items]
         return tuple(convert(item, args[0], where) for item in items)
     if kind is bool:

@@ -105,8 +105,7 @@ def overview(audit: Audit) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("attack", "overall", "worst class", "accuracy", "of the minimum", "CV (%²)", "MCD (%)"):
         table.add_column(column, justify="left" if column in ("attack", "worst class") else "right")
-    names = [*audit.records.attacks, *([audit.headline] if audit.headline not in audit.records.attacks else [])]
-    for name in names:
+    for name in dict.fromkeys((*audit.names, audit.headline)):
         summary = metrics.summary(audit.rows(name), audit.confidence)
         worst = summary["worst"]
         table.add_row(
@@ -159,7 +158,7 @@ def show(audit: Audit, console: Console | None = None) -> None:
 
 
 def side_by_side(audits: Mapping[str, Audit]) -> Table:
-    """Class tables of several audits of the same classes next to each other, in the order of the first's weakness."""
+    """Class tables of several audits of the same classes next to each other, weakest first by the last of them."""
     first = next(iter(audits.values()))
     table = Table(title=f"Robustness by class under {escape(first.headline)}", title_justify="left", box=None)
     table.add_column("class", no_wrap=True)

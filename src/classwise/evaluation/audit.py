@@ -163,8 +163,9 @@ def _prepare(
     findings = sanity.inspect(model, sample, first, settings.norm, was_training, settings.eot)
     _stop_if_hopeless(findings, settings.force)
     randomised = any(finding.code == "randomised" for finding in findings)
-    fast = accelerate(model, example) if settings.fold and not randomised else Fast(model, 0, ())
-    workers = settings.workers or (1 if randomised else choose_workers(device))
+    fast = accelerate(model, example, fold=settings.fold and not randomised)
+    alone = randomised or fast.model is model  # a model that cannot be copied cannot serve several threads
+    workers = 1 if alone else settings.workers or choose_workers(device)
     batch = settings.batch_size or choose_batch(model, example, len(images), workers)
     infos = run.attack_infos(attacks, settings.protocol, settings.coverage)
     meta = Meta(images.class_names, images.superclasses, settings.norm, threat.eps, settings.seed, infos, _versions())

@@ -79,7 +79,9 @@ def _resume(path: Path, config: Mapping[str, Any]) -> Plan:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged ({error}); choose another --out, or --overwrite.") from error
     # The attacks' order counts too: it names the parts, and says what still stands when an attack begins.
-    old, new = ({**flatten(tree), "attacks": json.dumps([*tree.get("attacks", ())])} for tree in (stored, plain(config)))
+    old, new = (
+        {**flatten(tree), "attacks": json.dumps([*tree.get("attacks", ())])} for tree in (stored, plain(config))
+    )
     differing = [
         key for key in sorted({*old, *new}) if old.get(key) != new.get(key) and not key.startswith("versions.")
     ]

@@ -29,7 +29,7 @@ from classwise.attacks.rows import Attack, Model, value_and_gradient
 from classwise.datasets.images import Images, IntArray
 from classwise.errors import UserError
 from classwise.evaluation.active import ActiveSet, Judge, Outcome
-from classwise.evaluation.speed import channels_last, out_of_memory
+from classwise.evaluation.speed import channels_last, out_of_memory, replica
 from classwise.records import CLEAN, Array, AttackInfo, Coverage, Meta, Protocol, Records
 from classwise.threat import Norm
 
@@ -208,11 +208,12 @@ def _share_out(
             job.report(name, finished)
 
     def work(mine: IntArray, own: Outcome) -> None:
-        judge = Judge(job.model, job.norm, job.eot)
+        judge = Judge(replica(job.model) if workers > 1 else job.model, job.norm, job.eot)
+        fast = replica(job.fast) if workers > 1 else job.fast
         try:
-            ActiveSet(
-                attack, job.fast, judge, part, eps, own, job.protocol, batch, job.meta.seed, job.device, report
-            ).run(mine)
+            ActiveSet(attack, fast, judge, part, eps, own, job.protocol, batch, job.meta.seed, job.device, report).run(
+                mine
+            )
         except BaseException:
             stop.set()
             raise

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from classwise.attacks.rows import Attack, craft, value_and_gradient
+from classwise.attacks.rows import Attack, craft
 from classwise.datasets.images import Images
 from classwise.findings import Finding
 from classwise.losses import cross_entropy
@@ -111,7 +111,7 @@ def _randomised(model: nn.Module, sample: Sample, eot: int) -> Iterator[Finding]
 
 
 def _zero_gradients(model: nn.Module, sample: Sample) -> Iterator[Finding]:
-    _, gradient = value_and_gradient(model, sample.x, lambda z: cross_entropy(z, sample.y))
+    gradient = _gradient(model, sample)
     dead = (gradient.flatten(1).abs().amax(1) == 0).cpu().numpy()
     if not dead.any():
         return
@@ -130,9 +130,19 @@ def _zero_gradients(model: nn.Module, sample: Sample) -> Iterator[Finding]:
     )
 
 
+def _gradient(model: nn.Module, sample: Sample) -> Tensor:
+    """∇_x CE on the sample; zero where the output does not depend on the input as autograd sees it."""
+    with torch.enable_grad():
+        x = sample.x.detach().requires_grad_()
+        loss = cross_entropy(model(x), sample.y).sum()
+    if not loss.requires_grad:
+        return torch.zeros_like(sample.x)
+    return torch.autograd.grad(loss, x, allow_unused=True, materialize_grads=True)[0]
+
+
 def _zero_radius(model: nn.Module, sample: Sample, attack: Attack, norm: Norm) -> Iterator[Finding]:
-    if "steps" in {f.name for f in dataclasses.fields(attack)}:  # type: ignore[arg-type]
-        attack = dataclasses.replace(attack, steps=1, restarts=1)  # type: ignore[type-var]
+    own = {f.name for f in dataclasses.fields(attack)} & {"steps", "restarts"}  # type: ignore[arg-type]
+    attack = dataclasses.replace(attack, **dict.fromkeys(own, 1))  # type: ignore[type-var]
     generator = torch.Generator().manual_seed(0)
     x_adv = craft(attack, model, sample.x, sample.y, 0.0, norm, generator)
     with torch.no_grad():

@@ -12,12 +12,14 @@ a GPU.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.fx
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
+
+from classwise.attacks.rows import Model
 
 _CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -27,7 +29,7 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 class Fast:
     """A model for gradient passes, how many batch-norms were folded away, and a note for each thing not done."""
 
-    model: nn.Module
+    model: Model
     folded: int
     notes: tuple[str, ...]
 
@@ -42,37 +44,38 @@ def channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last) if fits else x
 
 
-def accelerate(model: nn.Module, example: Tensor) -> Fast:
-    """A folded, channels-last copy of `model` without parameter gradients; it must agree with it on `example`.
+def accelerate(model: nn.Module, example: Tensor, fold: bool = True) -> Fast:
+    """A channels-last copy of `model` without parameter gradients, folded; it must agree with it on `example`.
 
     Falls back, with a note, to folding inside `nn.Sequential`s where the model cannot be traced, and to an unfolded
     copy where folding changes the answer (a trace that froze a decision the model makes anew for each input).
     """
     notes: list[str] = []
     try:
-        plain = copy.deepcopy(model).eval()
+        with torch.no_grad():  # else the copied parameters of a TorchScript module are no leaves
+            plain = copy.deepcopy(model).eval()
     except Exception as error:  # deepcopy runs the model's own code, which may raise anything
         return Fast(model, 0, (f"the model cannot be copied ({_first_line(error)}); attacks run on it as it is",))
     for parameter in plain.parameters():
         parameter.requires_grad_(False)
     if example.device.type != "mps":
         plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if not any(isinstance(module, _NORMS) for module in plain.modules()):
+    if not fold or not any(isinstance(module, _NORMS) for module in plain.modules()):
         return Fast(plain, 0, ())
     with torch.no_grad():
         expected = model(example)
-    for fold in (_fold_traced, _fold_sequential):
+    for attempt in (_fold_traced, _fold_sequential):
         try:
-            folded, count = fold(copy.deepcopy(plain))
+            folded, count = attempt(copy.deepcopy(plain))
             with torch.no_grad():
                 agrees = _close(folded(channels_last(example)), expected)
         except Exception as error:  # tracing runs the model's own code, which may raise anything
-            notes.append(f"{fold.__name__.strip('_')} failed ({_first_line(error)})")
+            notes.append(f"{attempt.__name__.strip('_')} failed ({_first_line(error)})")
             continue
         if agrees and count:
             return Fast(folded, count, tuple(notes))
         if not agrees:
-            notes.append(f"{fold.__name__.strip('_')} changed the model's answer and was not used")
+            notes.append(f"{attempt.__name__.strip('_')} changed the model's answer and was not used")
     return Fast(plain, 0, (*notes, "batch-norm was not folded; attacks run on an unfolded copy"))
 
 
@@ -148,6 +151,20 @@ def _fold_sequential(model: nn.Module) -> tuple[nn.Module, int]:
     return model, folded
 
 
+def replica(model: Model) -> Model:
+    """The same model for another thread: modules of its own around the very same tensors.
+
+    Research code likes to leave things on ``self`` during a forward pass and read them back; two threads in one module
+    would then read each other's. A replica costs no memory.
+    """
+    if isinstance(model, Fast):
+        return replace(model, model=replica(model.model))
+    if not isinstance(model, nn.Module):
+        return model
+    tensors = (*model.parameters(), *model.buffers())
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+
+
 def choose_workers(device: torch.device) -> int:
     """How many threads each drive a batch of their own: on a CPU that wastes less time waiting for each other than
     splitting every operation over all cores. Results do not depend on it beyond rounding."""
@@ -167,7 +184,8 @@ def choose_batch(model: nn.Module, example: Tensor, count: int, workers: int = 1
         if isinstance(output, Tensor) and not list(module.children()):
             sizes.append(output.numel() * output.element_size() // len(example))
 
-    hooks = [module.register_forward_hook(note) for module in model.modules()]
+    programs = (torch.jit.ScriptModule,)  # take no hooks
+    hooks = [module.register_forward_hook(note) for module in model.modules() if not isinstance(module, programs)]
     try:
         with torch.no_grad():
             model(example)

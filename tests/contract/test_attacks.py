@@ -1,0 +1,272 @@
+"""What every attack keeps to, whatever it does: found by its file, tried in both norms and with its main settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from classwise import attacks, draws
+from classwise.attacks.rows import Attack, Rows, fresh, join, select
+from classwise.threat import Norm, norms
+
+BUDGET = {"steps": 4, "draws": 4}  # enough to see an attack work
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"start": "gaussian", "target": "likely"},
+    {"start": "none", "restarts": 3},
+    {"target": "random", "eot": 2},
+    {"where": "boundary"},
+    {"sound": True},
+]
+CLASSES, SHAPE, COUNT = 5, (3, 5, 5), 12
+EPS: dict[Norm, float] = {"linf": 0.06, "l2": 0.4}
+
+
+def cases() -> Iterator[Any]:
+    for name in attacks.names():
+        (attack,) = attacks.parse(name, **BUDGET).values()
+        for variant in VARIANTS:
+            if set(variant) <= set(attacks.settings(attack)):
+                made = dataclasses.replace(attack, **variant)  # type: ignore[type-var]
+                for norm in EPS:
+                    text = ",".join(f"{key}={value}" for key, value in variant.items())
+                    yield pytest.param(made, norm, id=f"{name}-{text}-{norm}" if text else f"{name}-{norm}")
+
+
+every_attack = pytest.mark.parametrize(("attack", "norm"), list(cases()))
+every_name = pytest.mark.parametrize("name", attacks.names())
+
+
+class Net(nn.Module):
+    """A small network with kinks and a batch-norm, in double precision so that batches cannot change a sign."""
+
+    def __init__(self, classes: int = CLASSES, channels: int = SHAPE[0]) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(channels, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
+        self.aside = nn.Identity()
+        self.head = nn.Linear(4 * 3 * 3, classes)
+        generator = torch.Generator().manual_seed(0)
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.5, generator=generator)
+        self.double().eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.aside(self.body(x)))
+        return logits
+
+
+NET = Net().requires_grad_(False)
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    """Images that touch 0 and 1, with labels right and wrong."""
+    generator = torch.Generator().manual_seed(5)
+    x = (1.4 * torch.rand(COUNT, *SHAPE, generator=generator, dtype=torch.float64) - 0.2).clamp(0, 1)
+    y = NET(x).argmax(1)
+    y[::4] = (y[::4] + 1) % CLASSES
+    return x, y
+
+
+def start(x: Tensor, y: Tensor, eps: float | Tensor, places: Tensor | None = None) -> Rows:
+    """Rows whose random numbers belong to their place, and a column of the engine's own."""
+    places = torch.arange(len(x)) if places is None else places
+    return {**fresh(x, y, eps, draws.keys(3, places)), "place": places}
+
+
+def trace(attack: Attack, rows: Rows, norm: Norm) -> list[Rows]:
+    """The rows after `begin` and after each `advance`."""
+    seen = [attack.begin(NET, rows, norm)]
+    for _ in range(attack.steps):
+        seen.append(attack.advance(NET, seen[-1], norm))
+    return seen
+
+
+def run(attack: Attack, rows: Rows, norm: Norm) -> Tensor:
+    return trace(attack, rows, norm)[-1]["x_adv"]
+
+
+def same(found: Tensor, expected: Tensor) -> bool:
+    return torch.allclose(found, expected, rtol=0, atol=1e-6)
+
+
+@every_attack
+def test_every_point_is_in_the_ball_and_in_the_pixel_range(attack: Attack, norm: Norm) -> None:
+    x, y = batch()
+    eps = torch.linspace(0.2, 1.5, COUNT, dtype=x.dtype) * EPS[norm]
+    for rows in trace(attack, start(x, y, eps), norm):
+        point = rows["x_adv"]
+        assert point.shape == x.shape
+        assert point.dtype == x.dtype
+        assert point.min() >= 0
+        assert point.max() <= 1
+        assert (norms(point - x, norm) <= eps * (1 + 1e-9)).all()
+
+
+@every_attack
+def test_the_plain_call_is_in_the_ball_too(attack: Attack, norm: Norm) -> None:
+    x, y = batch()
+    point = attacks.craft(attack, NET, x, y, EPS[norm], norm, torch.Generator().manual_seed(0))
+    assert point.min() >= 0
+    assert point.max() <= 1
+    assert (norms(point - x, norm) <= EPS[norm] * (1 + 1e-9)).all()
+
+
+@every_attack
+def test_no_radius_no_change(attack: Attack, norm: Norm) -> None:
+    x, y = batch()
+    assert torch.equal(attacks.craft(attack, NET, x, y, 0.0, norm, torch.Generator().manual_seed(0)), x)
+    nearly = attacks.craft(attack, NET, x, y, 1e-7, norm, torch.Generator().manual_seed(0))
+    assert norms(nearly - x, norm).max() <= 1.001e-7
+
+
+@every_attack
+def test_a_radius_per_example_is_each_examples_own(attack: Attack, norm: Norm) -> None:
+    x, y = batch()
+    eps = torch.linspace(0.2, 1.5, COUNT, dtype=x.dtype) * EPS[norm]
+    whole = run(attack, start(x, y, eps), norm)
+    for place in (0, 5, COUNT - 1):
+        one = slice(place, place + 1)
+        alone = run(attack, start(x[one], y[one], float(eps[place]), torch.tensor([place])), norm)
+        assert same(alone, whole[one])
+
+
+@every_attack
+def test_batch_and_order_do_not_matter(attack: Attack, norm: Norm) -> None:
+    x, y = batch()
+    places = torch.arange(COUNT)
+    whole = run(attack, start(x, y, EPS[norm]), norm)
+    order = torch.randperm(COUNT, generator=torch.Generator().manual_seed(1))
+    assert same(run(attack, start(x[order], y[order], EPS[norm], order), norm), whole[order])
+    parts = [run(attack, start(x[p], y[p], EPS[norm], p), norm) for p in places.split(5)]
+    assert same(torch.cat(parts), whole)
+
+
+@every_attack
+def test_rows_may_come_and_go_in_the_middle(attack: Attack, norm: Norm) -> None:
+    """One example joins at each step and leaves when it is done, as in an audit's batch that is kept full."""
+    x, y = batch()
+    whole = run(attack, start(x, y, EPS[norm]), norm)
+    ends = torch.full_like(x, float("nan"))
+    waiting, active = list(range(COUNT)), list[Rows]()
+    while waiting or active:
+        if waiting:
+            place = torch.tensor([waiting.pop()])
+            active.append(attack.begin(NET, start(x[place], y[place], EPS[norm], place), norm))
+        rows = join(active)
+        done = rows["t"] >= attack.steps
+        ends[rows["place"][done]] = rows["x_adv"][done]
+        active = [] if done.all() else [attack.advance(NET, select(rows, ~done), norm)]
+    assert same(ends, whole)
+
+
+@every_attack
+def test_each_step_is_counted_and_tells_what_the_model_said(attack: Attack, norm: Norm) -> None:
+    x, y = batch()
+    seen = trace(attack, start(x, y, EPS[norm]), norm)
+    assert (seen[0]["t"] == 0).all()
+    for before, after in itertools.pairwise(seen):
+        assert torch.equal(after["t"], before["t"] + 1)
+        assert torch.allclose(after["logits"], NET(before["x_adv"]))
+        assert torch.equal(after["place"], before["place"])
+        assert not any(column.requires_grad for column in after.values())
+    assert all(len(column) == COUNT for rows in seen for column in rows.values())
+
+
+@every_attack
+def test_the_generator_decides(attack: Attack, norm: Norm) -> None:
+    x, y = batch()
+
+    def crafted(seed: int) -> Tensor:
+        return attacks.craft(attack, NET, x, y, EPS[norm], norm, torch.Generator().manual_seed(seed))
+
+    assert torch.equal(crafted(7), crafted(7))
+    settings = attacks.settings(attack)
+    drawn = settings.get("start", "none") != "none" or "draws" in settings
+    begun = [
+        attack.begin(NET, {**start(x, y, EPS[norm]), "key": draws.keys(s, torch.arange(COUNT))}, norm) for s in (0, 1)
+    ]
+    assert torch.equal(begun[0]["x_adv"], begun[1]["x_adv"]) != drawn
+
+
+@every_attack
+def test_memory_layout_does_not_matter(attack: Attack, norm: Norm) -> None:
+    x, y = batch()
+    turned = start(x.contiguous(memory_format=torch.channels_last), y, EPS[norm])
+    assert same(run(attack, turned, norm), run(attack, start(x, y, EPS[norm]), norm))
+
+
+@every_attack
+def test_two_classes_and_one_channel_will_do(attack: Attack, norm: Norm) -> None:
+    net = Net(classes=2, channels=1).float()
+    x = torch.rand(4, 1, 5, 5, generator=torch.Generator().manual_seed(0))
+    point = attacks.craft(attack, net, x, torch.tensor([0, 1, 0, 1]), EPS[norm], norm)
+    assert torch.isfinite(point).all()
+
+
+@every_attack
+def test_nothing_else_is_touched(attack: Attack, norm: Norm) -> None:
+    """Neither global random states, nor the model's modes, weights and gradients, nor the arguments."""
+    net = Net()
+    net.aside.train()
+    net.head.weight.requires_grad_(False)
+    net.head.bias.grad = torch.ones_like(net.head.bias)
+    x, y = batch()
+    eps = torch.full((COUNT,), EPS[norm], dtype=x.dtype)
+
+    def observed() -> list[Any]:
+        tensors = [x, y, eps, *net.state_dict().values(), torch.random.get_rng_state(), net.head.bias.grad]
+        flags = [p.requires_grad for p in net.parameters()] + [m.training for m in net.modules()]
+        missing = [p.grad is None for p in net.parameters()]
+        states = [random.getstate(), np.random.get_state()[1].tolist()]  # noqa: NPY002
+        return [[None if t is None else t.tolist() for t in tensors], flags, missing, states]
+
+    before = observed()
+    for generator in (torch.Generator().manual_seed(0), None):
+        attacks.craft(attack, net, x, y, eps, norm, generator)
+    assert observed() == before
+    assert torch.is_grad_enabled()
+
+
+@every_name
+def test_an_attack_is_a_frozen_dataclass_with_defaults(name: str) -> None:
+    attack = attacks.attack_class(name)()
+    assert isinstance(attack, Attack)
+    assert hash(attack) == hash(attacks.attack_class(name)())
+    for field in dataclasses.fields(attack):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(attack, field.name, 1)
+
+
+def written(value: Any) -> str:
+    return "-".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
+
+
+@every_name
+def test_every_field_can_be_set_by_a_spec(name: str) -> None:
+    attack = attacks.attack_class(name)()
+    for key, value in attacks.settings(attack).items():
+        (parsed,) = attacks.parse(f"{name}:{key}={written(value)}").values()
+        assert parsed == attack
+
+
+@every_name
+def test_an_attack_says_what_it_is(name: str) -> None:
+    sentence = attacks.describe(name)
+    assert sentence[0].isupper()
+    assert sentence.endswith(".")
+    cls = attacks.attack_class(name)
+    module = importlib.import_module(cls.__module__)
+    assert cls.__module__ == f"classwise.attacks.{name}"
+    assert len(inspect.cleandoc(module.__doc__ or "").splitlines()) > 1 or not dataclasses.fields(cls)
+    assert cls.__doc__
+    assert not cls.__doc__.startswith(f"{cls.__name__}(")  # what dataclass writes where nobody did

@@ -1,0 +1,305 @@
+"""Acceleration: the same function and the same gradient, with the batch-norms folded wherever that is allowed."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from classwise.evaluation.speed import accelerate, choose_batch, choose_workers, out_of_memory
+from classwise.models import load_model, names
+
+CPU = torch.device("cpu")
+
+
+def images(channels: int = 3, size: int = 8, count: int = 4) -> Tensor:
+    return torch.rand(count, channels, size, size, generator=torch.Generator().manual_seed(0))
+
+
+def worn(model: nn.Module, x: Tensor | None = None) -> nn.Module:
+    """The model in eval mode with batch-norms as after training: fitted to `x`, with weights and biases of their own."""
+    generator = torch.Generator().manual_seed(1)
+    norms = [module for module in model.eval().modules() if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d))]
+    for norm in norms:
+        norm.weight.data.copy_(0.5 + torch.rand(norm.weight.shape, generator=generator))
+        norm.bias.data.copy_(torch.rand(norm.bias.shape, generator=generator) - 0.5)
+        norm.momentum, norm.training = 1.0, True
+    with torch.no_grad():
+        model(images() if x is None else x)
+    return model.eval()
+
+
+def logits_and_gradient(model: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    x = x.clone().requires_grad_()
+    z = model(x)
+    (gradient,) = torch.autograd.grad(F.cross_entropy(z, torch.arange(len(x)) % z.shape[1], reduction="sum"), x)
+    return z.detach(), gradient
+
+
+def assert_same(fast: Callable[[Tensor], Tensor], model: nn.Module, x: Tensor, precision: float = 1e-4) -> None:
+    for found, wanted in zip(logits_and_gradient(fast, x), logits_and_gradient(model, x), strict=True):
+        torch.testing.assert_close(found, wanted, atol=precision * float(wanted.abs().max()), rtol=precision)
+
+
+class Plain(nn.Module):
+    """conv → norm → relu → conv → norm, called by hand; `twice` lets a second reader see the first convolution."""
+
+    def __init__(self, twice: bool = False) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4)
+        self.conv2, self.norm2 = nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4)
+        self.head = nn.Linear(4, 5)
+        self.twice = twice
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.conv1(x)
+        inner = F.relu(self.norm1(first))
+        if self.twice:
+            inner = inner + first
+        return self.head(F.relu(self.norm2(self.conv2(inner))).mean((2, 3)))
+
+
+class Shared(nn.Module):
+    """One convolution and one norm at two places, and a norm of its own behind another convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.stem_norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.conv, self.norm = nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.stem_norm(self.stem(x)))
+        for _ in range(2):
+            x = F.relu(self.norm(self.conv(x)))
+        return self.head(x.mean((2, 3)))
+
+
+class Branching(nn.Module):
+    """Control flow that depends on the data cannot be traced; the convolutions sit in a `Sequential`."""
+
+    def __init__(self, sequential: bool = True) -> None:
+        super().__init__()
+        conv, norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.body = nn.Sequential(conv, norm) if sequential else nn.ModuleList([conv, norm])
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.mean() > 0.9:
+            x = 1 - x
+        for layer in self.body if isinstance(self.body, nn.ModuleList) else [self.body]:
+            x = layer(x)
+        return self.head(F.relu(x).mean((2, 3)))
+
+
+class Alternating(Plain):
+    """Answers differently at every second call, whoever calls: a trace freezes whichever it saw."""
+
+    calls = itertools.count()
+
+    def __deepcopy__(self, memo: object) -> Alternating:
+        twin = Alternating()
+        twin.load_state_dict(self.state_dict())
+        return twin
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = super().forward(x)
+        return z if next(self.calls) % 2 else -z
+
+
+def test_conv_and_norm_of_a_plain_module() -> None:
+    model, x = worn(Plain()), images()
+    fast = accelerate(model, x)
+    assert (fast.folded, fast.notes) == (2, ())
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in fast.model.modules())
+    assert_same(fast, model, x)
+
+
+def test_a_convolution_read_twice_is_not_folded() -> None:
+    model, x = worn(Plain(twice=True)), images()
+    fast = accelerate(model, x)
+    assert fast.folded == 1  # the second pair only
+    assert_same(fast, model, x)
+
+
+def test_shared_modules_are_not_folded() -> None:
+    model, x = worn(Shared()), images()
+    fast = accelerate(model, x)
+    assert fast.folded == 1  # the stem only
+    assert_same(fast, model, x)
+
+
+def test_sequential_with_linear_and_batch_norm_1d() -> None:
+    layers = OrderedDict[str, nn.Module](
+        conv=nn.Conv2d(3, 4, 3),
+        norm=nn.BatchNorm2d(4),
+        relu=nn.ReLU(inplace=True),
+        flat=nn.Flatten(),
+        fc=nn.Linear(4 * 36, 6),
+        norm1d=nn.BatchNorm1d(6),
+        out=nn.Linear(6, 5),
+    )
+    model, x = worn(nn.Sequential(layers)), images()
+    fast = accelerate(model, x)
+    assert fast.folded == 2
+    assert_same(fast, model, x)
+
+
+def test_norms_that_follow_nothing_to_fold_into_stay() -> None:
+    model = worn(nn.Sequential(nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten()))
+    fast = accelerate(model, images())
+    assert fast.folded == 0
+    assert fast.notes[-1].startswith("batch-norm was not folded")
+    assert_same(fast, model, images())
+
+
+def test_a_norm_without_running_statistics_is_left_alone() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False), nn.Flatten()).eval()
+    fast = accelerate(model, images())
+    assert fast.folded == 0
+    assert_same(fast, model, images())
+
+
+# Each family's norms, and how many of them directly follow a convolution that nothing else reads.
+NETWORKS = {
+    "densenet:growth=4,blocks=2-2": (10, 4),  # norm-first: only the one between a layer's two convolutions
+    "googlenet": (64, 64),
+    "inception_v3": (94, 94),
+    "lenet": (0, 0),
+    "preact_resnet:width=4,blocks=1-1": (5, 2),  # norm-first: only the one between a block's two convolutions
+    "resnet:width=4,blocks=1-1-1": (9, 9),
+    "resnet:width=2,blocks=1-1,block=bottleneck": (9, 9),
+    "smallcnn:in_channels=3": (0, 0),
+    "vgg-16:width=4": (13, 13),
+    "wideresnet-10-1": (7, 3),
+}
+
+
+def test_every_network_is_covered() -> None:
+    assert {spec.partition(":")[0].partition("-")[0] for spec in NETWORKS} == set(names())
+
+
+@pytest.mark.parametrize(("spec", "norms", "folded"), [(spec, *counts) for spec, counts in NETWORKS.items()])
+def test_built_in_networks(spec: str, norms: int, folded: int) -> None:
+    x = images(size=16, count=2).double()  # rounding of float32 grows through a hundred layers; the algebra does not
+    model = worn(load_model(spec, num_classes=7, normalize="cifar10").double(), x)
+    nn.init.normal_(model.head.weight, std=0.1, generator=torch.Generator().manual_seed(1))
+    fast = accelerate(model, x)
+    assert sum(isinstance(module, nn.BatchNorm2d) for module in model.modules()) == norms
+    assert (fast.folded, fast.notes) == (folded, ())
+    assert_same(fast, model, x, 1e-8)
+
+
+def test_an_untraceable_model_folds_inside_its_sequentials() -> None:
+    model, x = worn(Branching()), images()
+    fast = accelerate(model, x)
+    assert fast.folded == 1
+    assert len(fast.notes) == 1
+    assert fast.notes[0].startswith("fold_traced failed")
+    assert_same(fast, model, x)
+    assert_same(fast, model, x * 0 + 0.95)  # the other branch: the decision is still made anew
+
+
+def test_an_untraceable_model_without_sequentials_is_used_unfolded() -> None:
+    model, x = worn(Branching(sequential=False)), images()
+    fast = accelerate(model, x)
+    assert fast.folded == 0
+    assert any("fold_traced failed" in note for note in fast.notes)
+    assert "batch-norm was not folded" in fast.notes[-1]
+    assert_same(fast, model, x)
+
+
+def test_a_trace_that_froze_a_decision_is_refused() -> None:
+    Alternating.calls = itertools.count()
+    fast = accelerate(worn(Alternating()), images())
+    assert fast.folded == 0
+    assert any("changed the model's answer" in note for note in fast.notes)
+
+
+def test_weights_read_past_their_module_are_noticed() -> None:
+    class Reader(Plain):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + self.conv1.weight.sum()
+
+    model, x = worn(Reader()), images()
+    fast = accelerate(model, x)
+    assert_same(fast, model, x)
+    assert any("changed the model's answer" in note for note in fast.notes)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_original_is_untouched(training: bool) -> None:
+    model = worn(Plain()).train(training)
+    model.conv2.weight.requires_grad_(False)
+    before = copy.deepcopy(model.state_dict())
+    model.eval()
+    fast = accelerate(model, images())
+    model.train(training)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert [p.requires_grad for p in model.conv2.parameters()] == [False, True]
+    assert model.conv1.weight.requires_grad
+    assert model.norm1.training is training
+    assert model.conv1.weight.is_contiguous()
+    assert not any(parameter.requires_grad for parameter in fast.model.parameters())
+    assert fast.model.conv1.weight.is_contiguous(memory_format=torch.channels_last)  # type: ignore[union-attr]
+
+
+def test_a_model_that_cannot_be_copied_is_used_as_it_is() -> None:
+    class Single(Plain):
+        def __deepcopy__(self, memo: object) -> Single:
+            raise RuntimeError("there can be only one")
+
+    model = worn(Single())
+    fast = accelerate(model, images())
+    assert fast.model is model
+    assert "cannot be copied (there can be only one)" in fast.notes[0]
+
+
+@pytest.mark.parametrize("program", [torch.jit.script, lambda model: torch.jit.trace(model, images())])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torchscript_is_accelerated_as_far_as_it_goes(program: Callable[[nn.Module], nn.Module]) -> None:
+    model, x = program(worn(Plain())), images()
+    fast = accelerate(model, x)
+    assert_same(fast, model, x)
+    assert not any(parameter.requires_grad for parameter in fast.model.parameters())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert choose_batch(model, x, 100) == 64
+
+
+class TestBatch:
+    def test_the_largest_activation_of_all_workers_stays_within_the_cache(self) -> None:
+        model = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.Flatten(), nn.Linear(64 * 32 * 32, 5))
+        activation = 64 * 32 * 32 * 4  # bytes of one image's
+        for workers in (1, 4):
+            batch = choose_batch(model, images(size=32), 10_000, workers)
+            assert batch == 8 * 2**20 // (workers * activation) if workers == 1 else 16  # never below 16
+
+    def test_never_more_than_there_are_examples_and_a_power_of_two(self) -> None:
+        model = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
+        assert choose_batch(model, images(), 100) == 64
+        assert choose_batch(model, images(), 1) == 1
+        assert choose_batch(model, images(), 10**6) == 1024
+
+    def test_no_hook_is_left_behind(self) -> None:
+        model = worn(Plain())
+        choose_batch(model, images(), 10)
+        assert not any(module._forward_hooks for module in model.modules())
+
+    def test_workers_are_for_processors(self) -> None:
+        assert 1 <= choose_workers(CPU) <= 8
+        assert choose_workers(torch.device("cuda")) == 1
+
+
+def test_out_of_memory_is_told_from_other_errors() -> None:
+    assert out_of_memory(torch.cuda.OutOfMemoryError("CUDA out of memory"))
+    assert out_of_memory(RuntimeError("MPS backend out of memory (MPS allocated: 9 GB)"))
+    assert out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"))
+    assert out_of_memory(MemoryError())
+    assert not out_of_memory(RuntimeError("size mismatch"))
+    assert not out_of_memory(ValueError("out of memory"))
