@@ -1,0 +1,147 @@
+"""Gradient passes as a share of what the machine can multiply.
+
+A gradient pass is one forward and one backward to the input. Its useful work is that of the convolutions and linear
+layers: 2 floating point operations per multiply-add forward, and as many again backward. The peak is the fastest
+float32 matrix product of torch on the same cores, whether one product uses all threads or each worker has its own.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import classwise as cw
+from bench.markdown import paragraph, percent, table
+from bench.setting import SPEC, Setting
+from classwise.attacks.rows import Model, value_and_gradient
+from classwise.evaluation.speed import accelerate, channels_last, choose_batch, choose_workers
+
+TITLE = "Gradient passes as a share of the matrix-product peak"
+
+_SIDE = 2048  # of the matrices multiplied for the peak
+_SECONDS = 1.0  # of every measurement, at least
+_LARGE = "resnet-18"
+
+
+@dataclass
+class Subject:
+    """A model in one form, and the images per second of each round."""
+
+    name: str
+    form: str
+    model: Model
+    x: Tensor
+    flops: float  # per image
+    rates: list[float] = field(default_factory=list)
+
+    def gradient_pass(self) -> None:
+        value_and_gradient(self.model, self.x, torch.Tensor.sum)
+
+    @property
+    def rate(self) -> float:
+        return statistics.median(self.rates)
+
+
+def run(setting: Setting) -> str:
+    workers = choose_workers(torch.device("cpu"))
+    images = setting.images(1000)
+    x, _ = images.batch(np.arange(len(images)))
+    subjects = [
+        *_subjects(SPEC, setting.model(), x, workers),
+        *_subjects(_LARGE, cw.load_model(_LARGE, num_classes=images.num_classes), x, workers),
+    ]
+    peaks: list[float] = []
+    for number in range(setting.rounds + 1):
+        peaks += [_peak(1), _peak(workers)]
+        for subject in subjects:
+            rate = calls_per_second(subject.gradient_pass, workers) * len(subject.x)
+            print(f"  {subject.name}, {subject.form}: {rate:.0f} images per second", file=sys.stderr)
+            if number:  # the first round warms up
+                subject.rates.append(rate)
+    return _section(setting, subjects, max(peaks), workers)
+
+
+def _subjects(name: str, model: nn.Module, x: Tensor, workers: int) -> list[Subject]:
+    """`model` as it is and as the engine runs it, both with the batch the engine chooses."""
+    example = x[:8]
+    batch = x[: choose_batch(model, example, len(x), workers)].contiguous()
+    flops = flops_per_image(model, example)
+    folded = accelerate(model, example)
+    return [
+        Subject(name, "plain", model, batch, flops),
+        Subject(name, "folded", folded, channels_last(batch), flops),
+    ]
+
+
+def flops_per_image(model: nn.Module, example: Tensor) -> float:
+    """Floating point operations of a gradient pass in convolutions and matrix products, by torch's own count."""
+    with FlopCounterMode(display=False) as counter:
+        value_and_gradient(model, example, torch.Tensor.sum)
+    return float(counter.get_total_flops()) / len(example)
+
+
+def _peak(workers: int) -> float:
+    """Floating point operations per second of float32 matrix products, one in each worker."""
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(_SIDE, _SIDE, generator=generator) for _ in range(2))
+    return calls_per_second(lambda: torch.mm(left, right), workers) * 2 * _SIDE**3
+
+
+def calls_per_second(call: Callable[[], object], workers: int) -> float:
+    """Of all workers together, each a thread with its share of torch's threads, as in the engine."""
+
+    def work() -> float:
+        call()  # a thread's first call pays for its set-up
+        calls, begin = 0, time.perf_counter()
+        while (elapsed := time.perf_counter() - begin) < _SECONDS:
+            call()
+            calls += 1
+        return calls / elapsed
+
+    threads = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(
+            workers, initializer=torch.set_num_threads, initargs=(max(threads // workers, 1),)
+        ) as pool:
+            return sum(future.result() for future in [pool.submit(work) for _ in range(workers)])
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _section(setting: Setting, subjects: list[Subject], peak: float, workers: int) -> str:
+    header = ["model", "form", "MFLOP per image", "batch", "images per second", "GFLOP/s", "share of peak"]
+    rows = [
+        [
+            f"`{subject.name}`",
+            subject.form,
+            f"{subject.flops / 1e6:.1f}",
+            str(len(subject.x)),
+            f"{subject.rate:,.0f}",
+            f"{subject.rate * subject.flops / 1e9:.1f}",
+            percent(subject.rate * subject.flops / peak, 0),
+        ]
+        for subject in subjects
+    ]
+    threads = torch.get_num_threads()
+    return "\n\n".join(
+        [
+            paragraph(
+                f"Peak: {peak / 1e9:.1f} GFLOP/s, the fastest `torch.mm` of {_SIDE}×{_SIDE} float32 matrices in the run,",
+                "whether one product used all threads or every worker had its own. Passes: forward and backward to the",
+                f"input in {workers} workers, each with a batch of its own and {max(threads // workers, 1)} of the",
+                f"{threads} threads, as the engine runs them; median of {setting.rounds} rounds in turns.",
+                "MFLOP counts convolutions and linear layers. Folded is the copy attacks run on: batch-norm inside the",
+                "convolutions, channels-last, no parameter gradients. Plain is the model as it is.",
+            ),
+            table(header, rows, text_columns=2),
+        ]
+    )
