@@ -47,8 +47,8 @@ def run(setting: Setting) -> str:
             paragraph(
                 f"The same model and all {count:,} images of the {setting.data}, through",
                 f"`classwise audit … --attack {_ATTACK} --eps {EPS} --out …` in a process of its own, with",
-                f"{timing['threads']} threads, batch {timing['batch']} in {timing['workers']} workers. The peak is that",
-                "of the process's resident memory, Python, torch and data included:",
+                f"{timing['threads']} threads, batch {timing['batch']} in {timing['workers']} workers. The peak is",
+                "that of the process's resident memory, Python, torch and data included:",
                 f"{'under' if peak < LIMIT else '**over**'} the {LIMIT / 1e9:.1f} GB allowed.",
             ),
             table(["images", "peak memory", "seconds", "clean", "robust"], [row], text_columns=0),

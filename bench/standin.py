@@ -47,7 +47,7 @@ def _write_batch(path: Path, digits: Images, count: int, rng: np.random.Generato
     for image, digit, (top, left) in zip(canvas, large, corners.tolist(), strict=True):
         image[:, top : top + _DIGIT, left : left + _DIGIT] = digit
     strength = rng.uniform(*_CONTRAST, size=(count, 3, 1, 1)) * rng.choice((-1, 1), size=(count, 1, 1, 1))
-    noise = rng.normal(0, _NOISE, size=(count, 3, _SIDE, _SIDE))
-    pixels = np.clip(0.5 + strength * canvas.numpy() + noise, 0, 1)
+    noise = _NOISE * rng.standard_normal((count, 3, _SIDE, _SIDE), dtype=np.float32)
+    pixels = np.clip(0.5 + strength.astype(np.float32) * canvas.numpy() + noise, 0, 1)
     content = {"data": np.rint(255 * pixels).astype(np.uint8).reshape(count, -1), "labels": labels.tolist()}
     path.write_bytes(pickle.dumps(content, protocol=2))

@@ -135,7 +135,7 @@ def _section(setting: Setting, subjects: list[Subject], peak: float, workers: in
     return "\n\n".join(
         [
             paragraph(
-                f"Peak: {peak / 1e9:.1f} GFLOP/s, the fastest `torch.mm` of {_SIDE}×{_SIDE} float32 matrices in the run,",
+                f"Peak: {peak / 1e9:.1f} GFLOP/s, the fastest `torch.mm` of {_SIDE}×{_SIDE} float32 matrices,",
                 "whether one product used all threads or every worker had its own. Passes: forward and backward to the",
                 f"input in {workers} workers, each with a batch of its own and {max(threads // workers, 1)} of the",
                 f"{threads} threads, as the engine runs them; median of {setting.rounds} rounds in turns.",

@@ -257,6 +257,7 @@ def test_every_field_can_be_set_by_a_spec(name: str) -> None:
     for key, value in attacks.settings(attack).items():
         (parsed,) = attacks.parse(f"{name}:{key}={written(value)}").values()
         assert parsed == attack
+        assert f"{key}={written(value)}" in attacks.usage(name).split(", ")
 
 
 @every_name

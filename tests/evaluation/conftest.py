@@ -10,7 +10,7 @@ from torch import nn
 from classwise.datasets.images import ArrayPixels, Images
 
 CLASSES = ("ant", "bee", "cow", "doe")
-RADIUS = 0.03  # breaks about half of the images
+RADIUS = 0.02  # breaks about half of the images
 
 
 def make_net(seed: int = 0) -> nn.Module:

@@ -96,7 +96,7 @@ class TestKnownMargins:
         np.testing.assert_allclose(outcome.columns["loss"], np.log1p(np.exp(-2 * left)), atol=1e-6)
         np.testing.assert_allclose(outcome.probs[:, 0], outcome.columns["true_prob"], atol=1e-6)
         np.testing.assert_allclose(outcome.columns["confidence"], 1 / (1 + np.exp(-2 * abs(left))), atol=1e-6)
-        # Broken after k steps costs k + 1 passes, the last one showing that it is broken; after the fourth the judge asks.
+        # Broken after k steps costs k + 1 passes, the last showing that it is broken; after the fourth the judge asks.
         assert outcome.passes == sum(min(k + 1, 4) for k in STEPS)
         assert (outcome.rejected, outcome.outside) == (0, 0)
 

@@ -23,7 +23,7 @@ def images(channels: int = 3, size: int = 8, count: int = 4) -> Tensor:
 
 
 def worn(model: nn.Module, x: Tensor | None = None) -> nn.Module:
-    """The model in eval mode with batch-norms as after training: fitted to `x`, with weights and biases of their own."""
+    """The model in eval mode with batch-norms as after training: fitted to `x`, with weights and biases."""
     generator = torch.Generator().manual_seed(1)
     norms = [module for module in model.eval().modules() if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d))]
     for norm in norms:

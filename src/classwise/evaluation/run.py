@@ -30,7 +30,7 @@ from classwise.datasets.images import Images, IntArray
 from classwise.errors import UserError
 from classwise.evaluation.active import ActiveSet, Judge, Outcome
 from classwise.evaluation.speed import channels_last, out_of_memory, replica
-from classwise.records import CLEAN, Array, AttackInfo, Coverage, Meta, Protocol, Records
+from classwise.records import CLEAN, COLUMNS, Array, AttackInfo, Coverage, Meta, Protocol, Records
 from classwise.threat import Norm
 
 _SECONDS_PER_PART = 10.0  # about how much work a kill may cost
@@ -254,14 +254,12 @@ def _threads_each(workers: int) -> Iterator[int]:
 def _to_records(
     job: Job, name: str, part: Images, eps: Array, outcome: Outcome, keep: IntArray, stats: Mapping[str, float]
 ) -> Records:
-    columns = {key: column[keep] for key, column in outcome.columns.items()}
-    integers: dict[str, Any] = {key: columns[key].astype(np.int32) for key in ("prediction", "step")}
     radius = np.zeros(len(part)) if name == CLEAN else eps
-    frame = pd.DataFrame(
-        {"index": part.positions, "label": part.labels.astype(np.int32), "attack": name, "eps": radius}
-        | columns
-        | integers
-    )
+    columns: dict[str, Any] = {"index": part.positions, "label": part.labels, "attack": name, "eps": radius}
+    columns |= {key: column[keep] for key, column in outcome.columns.items()}
+    # The types they are stored in, so that a part just computed and one read back are equal to the last bit.
+    types = {key: COLUMNS[key].to_pandas_dtype() for key in columns if key != "attack"}
+    frame = pd.DataFrame(columns).astype(types)
     return Records(
         frame, dataclasses.replace(job.meta, stats={name: stats}), outcome.probs[keep] if job.probs else None
     )
