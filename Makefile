@@ -29,6 +29,18 @@ unit: .venv/.dev
 	$(PIP) -e ".[dev]"
 	touch $@
 
+# BENCH_ROOT: a folder with CIFAR-10; BENCH_WEIGHTS: weights of the small ResNet. Without them: embedded data, a stand-in.
+bench: .venv-bench/.done    ## speed beside other libraries, written to docs/benchmarks.md
+	.venv-bench/bin/python -m bench.run $(if $(BENCH_ROOT),--root "$(BENCH_ROOT)") \
+		$(if $(BENCH_WEIGHTS),--weights "$(BENCH_WEIGHTS)") $(if $(BENCH_ABOUT),--about "$(BENCH_ABOUT)")
+
+.venv-bench/.done: pyproject.toml constraints.txt bench/requirements.txt
+	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r bench/requirements.txt
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps torchattacks==3.5.1
+	touch $@
+
 test-adapters: .venv-adapters/.done  ## the optional extras, with the newest torch, torchvision and timm (several GB)
 	.venv-adapters/bin/python -m pytest -q -m adapters tests/adapters
 

@@ -16,7 +16,7 @@ from classwise.datasets.images import Images
 from classwise.evaluation.speed import channels_last
 from classwise.losses import cross_entropy
 
-STEPS, BATCH = 300, 128
+STEPS, BATCH = 200, 128
 _HIGHEST_RATE = 0.2
 
 

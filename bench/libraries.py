@@ -202,11 +202,14 @@ def _once(name: str, task: Task) -> tuple[Verdict, float]:
 
 @contextmanager
 def _calls(model: nn.Module) -> Iterator[list[tuple[int, bool]]]:
-    """A list that grows with every call of `model`: number of images, and whether their gradient is wanted."""
+    """A list that grows with every call of `model`: number of images, and whether their gradient is wanted.
+
+    Copies of the model keep the hook and count too, but for gradient passes: those on copies classwise counts itself.
+    """
     calls: list[tuple[int, bool]] = []
 
     def note(module: nn.Module, args: tuple[Tensor, ...]) -> None:
-        if module is model:  # a copy of the model keeps the hook
+        if module is model or not args[0].requires_grad:
             calls.append((len(args[0]), args[0].requires_grad))
 
     handle = model.register_forward_pre_hook(note)

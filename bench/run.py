@@ -74,7 +74,7 @@ def _command(options: argparse.ArgumentParser, args: argparse.Namespace) -> str:
     """The command with its settings, without the paths of the machine it ran on."""
     words = ["python", "-m", "bench.run"]
     for name, value in vars(args).items():
-        if value == options.get_default(name) or name == "out":
+        if value == options.get_default(name) or name in ("only", "out"):
             continue
         words += [f"--{name}", name.upper() if isinstance(value, Path) else str(value)]
     return shlex.join(words)

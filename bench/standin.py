@@ -23,7 +23,7 @@ NAME = "digits of scikit-learn, enlarged, shifted, faint and noisy, 32×32 colou
 _SIDE, _DIGIT = 32, 24
 _TRAIN_FILES = tuple(f"data_batch_{number}" for number in range(1, 6))
 _PER_TRAIN_FILE, _TEST = 2_000, 10_000
-_CONTRAST, _NOISE = (0.10, 0.45), 0.08  # range of the digit's strength; standard deviation of the noise
+_CONTRAST, _NOISE = (0.1, 0.4), 0.08  # range of the digit's strength; standard deviation of the noise
 
 
 def write(root: Path, seed: int = 0) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from classwise import metrics
 from classwise.metrics import accuracy, overall, paired
@@ -98,7 +98,7 @@ def _undecided(records: Records, confidence: float) -> Iterator[Finding]:
         table = metrics.by_class(rows, confidence).dropna(subset=["accuracy"]).sort_values("accuracy")
         if len(table) < 2 or table["p_worst"].max() >= confidence:
             continue
-        (a, b), z = table["accuracy"].iloc[:2], stats.norm.ppf(0.5 + confidence / 2)
+        (a, b), z = table["accuracy"].iloc[:2], special.ndtri(0.5 + confidence / 2)
         first, second = table["class"].iloc[:2]
         # n per class at which the difference seen would be z standard errors wide.
         need = np.inf if a == b else z**2 * (a * (1 - a) + b * (1 - b)) / (a - b) ** 2

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pandas as pd
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
@@ -19,7 +21,9 @@ from classwise.metrics import accuracy, vulnerable
 from classwise.records import CLEAN
 from classwise.results import Audit
 
-_BAR = 24  # characters of a full bar
+_BAR, _SHORT_BAR = 24, 6  # characters of a full bar, and where there is little room
+_GAP = 2  # blanks between two columns of a table
+_SHORTEST = 6  # characters to which a name may be cut
 _LEVELS = {"serious": "bold red", "warning": "yellow", "note": "cyan"}
 
 
@@ -38,7 +42,7 @@ def interactive(console: Console) -> bool:
 @contextmanager
 def progress_bar(total: int, attacks: Sequence[str], show: bool | None = None) -> Iterator[Callable[[str, int], None]]:
     """A bar per attack with rate and time left; yields `report(attack, finished)`. Quiet in CI and in pipes."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, force_terminal=show or None)
     if not (interactive(console) if show is None else show):
         yield lambda attack, finished: None
         return
@@ -65,65 +69,90 @@ def interval(low: float, high: float) -> str:
 
 
 def class_table(audit: Audit, attack: str | None = None, most: int | None = None, width: int = 80) -> Table:
-    """Classes from the weakest to the strongest; with `most`, only that many from each end."""
+    """Classes from the weakest to the strongest; with `most`, only that many from each end.
+
+    Where the terminal is narrow the bars give way first and then the names; numbers are never cut.
+    """
     name = attack or audit.headline
-    rows = audit.by_class(name).sort_values("accuracy", na_position="last", kind="stable")
-    clean = accuracy.compute(audit.rows(CLEAN)).values
-    table = Table(title=f"Robustness by class under {escape(name)}", title_justify="left", box=None, pad_edge=False)
-    for column in ("class", "n", "clean", "robust", "interval", "", "p(worst)", "taken for"):
-        text = column in ("class", "taken for")  # only names may be shortened where the terminal is narrow
-        table.add_column(
-            column,
-            justify="right" if column in ("n", "clean", "robust", "p(worst)") else "left",
-            no_wrap=True,
-            min_width=None if text else max(len(column), 6 if column in ("clean", "robust") else 0),
-            overflow="ellipsis" if text else "crop",
-        )
-    length = min(max(width - 74, 6), _BAR)
-    for place, (number, row) in enumerate(rows.iterrows()):
-        if most is not None and most <= place < len(rows) - most:
-            if place == most:
-                table.add_row(f"… {len(rows) - 2 * most} more", *[""] * 7, style="dim")
-            continue
-        known = row["n"] > 0
-        other = row["confused_with"]
-        table.add_row(
-            escape(row["class"]),
-            str(row["n"]),
-            percent(clean[int(str(number))]),
-            percent(row["accuracy"]),
-            interval(row["low"], row["high"]) if known else "no examples",
-            bar(row["accuracy"], row["low"], row["high"], length) if known else Text(),
-            "" if not known else f"{row['p_worst']:.2f}",
-            "" if other is None or pd.isna(other) else f"{escape(other)} {row['confused_share']:.0%}",
-        )
+    every = audit.by_class(name).sort_values("accuracy", na_position="last", kind="stable")
+    rows = every if most is None or len(every) <= 2 * most else pd.concat([every.head(most), every.tail(most)])
+    clean = accuracy.compute(audit.rows(CLEAN)).values[rows.index]
+    numbers = [_numbers(row, right) for (_, row), right in zip(rows.iterrows(), clean, strict=True)]
+    taken = [_taken_for(row) for _, row in rows.iterrows()]
+    headers = ("n", "clean", "robust", "interval", "p(worst)")
+    free = width - sum(max(map(len, column)) for column in zip(headers, *numbers, strict=True)) - 7 * _GAP
+    names = ("class", *rows["class"]), ("taken for", *(f"{other} {share}" for other, share in taken))
+    wanted = [max(map(cell_len, column)) for column in names]
+    length = min(max(free - sum(wanted), _SHORT_BAR), _BAR)
+    mine, theirs = _fit(wanted, free - length)
+
+    table = Table(title=Text(f"Robustness by class under {name}"), title_justify="left", box=None, pad_edge=False)
+    for header in ("class", *headers[:4], "", headers[4], "taken for"):
+        right = header in ("n", "clean", "robust", "p(worst)")
+        table.add_column(header, justify="right" if right else "left", no_wrap=True)
+    for place, (_, row) in enumerate(rows.iterrows()):
+        if len(rows) < len(every) and place == most:
+            table.add_row(f"… {len(every) - len(rows)} more", style="dim")
+        shown = bar(row["accuracy"], row["low"], row["high"], length) if row["n"] else Text()
+        (*first, last), (other, share) = numbers[place], taken[place]
+        with_share = _cut(other, theirs - cell_len(share) - 1).append(f" {share}" if share else "")
+        table.add_row(_cut(row["class"], mine), *first, shown, last, with_share)
     return table
 
 
-def overview(audit: Audit) -> Table:
+def _numbers(row: pd.Series[Any], clean: float) -> list[str]:
+    known = row["n"] > 0
+    within = interval(row["low"], row["high"]) if known else "no examples"
+    return [str(row["n"]), percent(clean), percent(row["accuracy"]), within, f"{row['p_worst']:.2f}" if known else ""]
+
+
+def _taken_for(row: pd.Series[Any]) -> tuple[str, str]:
+    """The class most of this one's errors go to, and their share; empty where there are no errors."""
+    other = row["confused_with"]
+    return ("", "") if other is None or pd.isna(other) else (other, f"{row['confused_share']:.0%}")
+
+
+def _fit(widths: Sequence[int], room: int) -> list[int]:
+    """Widths that fit into the room together: the widest gives way first."""
+    fitted = list(widths)
+    while sum(fitted) > room and max(fitted) > _SHORTEST:
+        fitted[fitted.index(max(fitted))] -= 1
+    return fitted
+
+
+def _cut(name: str, width: int) -> Text:
+    """A name as it is, markup and all, cut to the width with an ellipsis."""
+    text = Text(name)
+    text.truncate(width, overflow="ellipsis")
+    return text
+
+
+def overview(audit: Audit, width: int = 80) -> Table:
     """One line per attack: overall, worst class, CV, MCD."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("attack", "overall", "worst class", "accuracy", "of the minimum", "CV (%²)", "MCD (%)"):
-        table.add_column(column, justify="left" if column in ("attack", "worst class") else "right")
+    lines = []
     for name in dict.fromkeys((*audit.names, audit.headline)):
         summary = metrics.summary(audit.rows(name), audit.confidence)
         worst = summary["worst"]
-        table.add_row(
-            escape(name),
-            percent(summary["accuracy"]),
-            escape(worst["class"]),
-            percent(worst["accuracy"]),
-            interval(worst["low"], worst["high"]),
-            f"{summary['cv']:.1f}",
-            f"{100 * summary['mcd']:.1f}",
-        )
+        overall, lowest = percent(summary["accuracy"]), percent(worst["accuracy"])
+        spread = f"{summary['cv']:.1f}", f"{100 * summary['mcd']:.1f}"
+        lines.append((name, overall, worst["class"], lowest, interval(worst["low"], worst["high"]), *spread))
+    headers = ("attack", "overall", "worst class", "accuracy", "of the minimum", "CV (%²)", "MCD (%)")
+    widths = [max(map(cell_len, column)) for column in zip(headers, *lines, strict=True)]
+    names = [headers.index("attack"), headers.index("worst class")]
+    room = width - sum(widths) + sum(widths[column] for column in names) - _GAP * (len(headers) - 1)
+    most = dict(zip(names, _fit([widths[column] for column in names], room), strict=True))
+    table = Table(box=None, pad_edge=False)
+    for column, header in enumerate(headers):
+        table.add_column(header, justify="left" if column in names else "right", no_wrap=True)
+    for line in lines:
+        table.add_row(*(_cut(cell, most[column]) if column in names else cell for column, cell in enumerate(line)))
     return table
 
 
 def show_findings(console: Console, findings: Sequence[Finding]) -> None:
     for finding in sorted(findings, key=lambda f: list(_LEVELS).index(f.level)):
-        style = _LEVELS[finding.level]
-        console.print(f"[{style}]{finding.level:>8}[/]  {escape(finding.what)} [dim]{escape(finding.remedy)}[/]")
+        level = (f"{finding.level:>8}", _LEVELS[finding.level])
+        console.print(Text.assemble(level, f"  {finding.what} ", (finding.remedy, "dim")))
 
 
 def show(audit: Audit, console: Console | None = None) -> None:
@@ -132,16 +161,17 @@ def show(audit: Audit, console: Console | None = None) -> None:
     names = audit.records.num_classes
     console.print(class_table(audit, most=12 if names > 40 else None, width=console.width))
     console.print()
-    console.print(overview(audit))
+    console.print(overview(audit, console.width))
     console.print()
     worst = audit.worst
     split = vulnerable.compute(audit.rows())
+    within = f"{percent(worst.low)} – {percent(worst.high)} ({audit.confidence:.0%})"
     console.print(
-        f"Worst class: [bold]{escape(worst.name)}[/] at [bold]{percent(worst.value)}[/]; the lowest true class "
-        f"accuracy lies in {percent(worst.low)} – {percent(worst.high)} ({audit.confidence:.0%})."
+        Text.assemble("Worst class: ", (worst.name, "bold"), " at ", (percent(worst.value), "bold"))
+        + Text(f"; the lowest true class accuracy lies in {within}.")
     )
     if names <= 40:
-        console.print(f"Below the overall robustness: {escape(', '.join(split.vulnerable)) or 'none'}.")
+        console.print(Text(f"Below the overall robustness: {', '.join(split.vulnerable) or 'none'}."))
     meta = audit.records.meta
     judged = (
         {"any": "any point tried", "final": "the last iterate"}[meta.attacks[audit.attacks[0]].protocol]
@@ -160,7 +190,7 @@ def show(audit: Audit, console: Console | None = None) -> None:
 def side_by_side(audits: Mapping[str, Audit]) -> Table:
     """Class tables of several audits of the same classes next to each other, weakest first by the last of them."""
     first = next(iter(audits.values()))
-    table = Table(title=f"Robustness by class under {escape(first.headline)}", title_justify="left", box=None)
+    table = Table(title=Text(f"Robustness by class under {first.headline}"), title_justify="left", box=None)
     table.add_column("class", no_wrap=True)
     for name in audits:
         table.add_column("clean", justify="right")
@@ -168,7 +198,7 @@ def side_by_side(audits: Mapping[str, Audit]) -> Table:
         table.add_column(escape(name), no_wrap=True)
     tables = [(audit.by_class(CLEAN), audit.by_class()) for audit in audits.values()]
     for row in tables[-1][1]["accuracy"].sort_values(kind="stable").index:
-        cells: list[str | Text] = [escape(first.records.class_names[row])]
+        cells: list[str | Text] = [Text(first.records.class_names[row])]
         for clean, robust in tables:
             value, low, high = (float(robust[key].iloc[row]) for key in ("accuracy", "low", "high"))
             known = not pd.isna(value)

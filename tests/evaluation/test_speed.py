@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from classwise.evaluation.speed import accelerate, choose_batch, choose_workers, out_of_memory
+from classwise.evaluation.speed import accelerate, choose_batch, choose_workers, out_of_memory, replica
 from classwise.models import load_model, names
 
 CPU = torch.device("cpu")
@@ -283,6 +283,47 @@ def test_torchscript_is_accelerated_as_far_as_it_goes(program: Callable[[nn.Modu
     assert not any(parameter.requires_grad for parameter in fast.model.parameters())
     assert all(parameter.requires_grad for parameter in model.parameters())
     assert choose_batch(model, x, 100) == 64
+
+
+class Keeper(Plain):
+    """Leaves activations on itself, as research code does; they belong to a graph and refuse to be copied."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept = {"inner": [self.conv1(x)]}
+        self.kept["self"] = self.kept  # type: ignore[assignment]
+        return self.head(F.relu(self.norm1(self.kept["inner"][0])).mean((2, 3)))
+
+
+class TestCopies:
+    def test_what_a_pass_left_behind_is_in_nobodys_way(self) -> None:
+        model, x = worn(Keeper()), images()
+        model(x.requires_grad_())
+        assert not model.kept["inner"][0].is_leaf
+        fast = accelerate(model, x.detach())
+        assert fast.model is not model
+        assert_same(fast, model, x.detach())
+        assert replica(model) is not model
+
+    def test_a_replica_has_modules_of_its_own_around_the_same_weights(self) -> None:
+        model, x = worn(Keeper()), images()
+        twin = replica(model)
+        assert isinstance(twin, Keeper)
+        tensors = (*model.parameters(), *model.buffers())
+        assert [id(tensor) for tensor in tensors] == [id(t) for t in (*twin.parameters(), *twin.buffers())]
+        assert all(one is not other for one, other in zip(model.modules(), twin.modules(), strict=True))
+        model(x)
+        twin(x[:1])
+        assert len(model.kept["inner"][0]) == 4  # not the twin's
+        assert_same(twin, model, x)
+
+    def test_a_replica_of_what_is_fast_stays_so(self) -> None:
+        fast = accelerate(worn(Plain()), images())
+        twin = replica(fast)
+        assert (twin.folded, twin.notes) == (fast.folded, fast.notes)  # type: ignore[attr-defined]
+        torch.testing.assert_close(twin(images()), fast(images()))
+
+    def test_a_function_is_its_own_replica(self) -> None:
+        assert replica(torch.flatten) is torch.flatten
 
 
 class TestBatch:

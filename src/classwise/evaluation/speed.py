@@ -12,6 +12,7 @@ a GPU.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -53,7 +54,8 @@ def accelerate(model: nn.Module, example: Tensor, fold: bool = True) -> Fast:
     notes: list[str] = []
     try:
         with torch.no_grad():  # else the copied parameters of a TorchScript module are no leaves
-            plain = copy.deepcopy(model).eval()
+            left_over = {id(tensor): tensor.detach() for tensor in _held(model) if not tensor.is_leaf}
+            plain = copy.deepcopy(model, left_over).eval()
     except Exception as error:  # deepcopy runs the model's own code, which may raise anything
         return Fast(model, 0, (f"the model cannot be copied ({_first_line(error)}); attacks run on it as it is",))
     for parameter in plain.parameters():
@@ -161,8 +163,23 @@ def replica(model: Model) -> Model:
         return replace(model, model=replica(model.model))
     if not isinstance(model, nn.Module):
         return model
-    tensors = (*model.parameters(), *model.buffers())
-    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in _held(model)})
+
+
+def _held(model: nn.Module) -> Iterator[Tensor]:
+    """Every tensor the modules hold: parameters, buffers, and what a forward pass left behind, in containers too.
+
+    The last kind may belong to a graph, and such tensors refuse to be copied.
+    """
+    holders: list[object] = [vars(module) for module in model.modules()]
+    seen: set[int] = set()  # containers may hold each other
+    while holders:
+        value = holders.pop()
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (dict, list, tuple)) and id(value) not in seen:
+            seen.add(id(value))
+            holders.extend(value.values() if isinstance(value, dict) else value)
 
 
 def choose_workers(device: torch.device) -> int:

@@ -1,0 +1,196 @@
+"""The run folder: the same command goes on, another one is refused, and nothing is mixed."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import classwise as cw
+from classwise.datasets.images import Images
+from classwise.errors import UserError
+from classwise.evaluation import run
+from classwise.evaluation.folder import fingerprint_data, fingerprint_model, settle
+from classwise.evaluation.run import Plan
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+EPS = 0.02
+Run = Callable[..., cw.Audit]
+
+
+@pytest.fixture
+def audit(net: nn.Module, images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """An audit into a run folder, cut into parts of 16 examples."""
+    monkeypatch.setattr(run, "_SECONDS_PER_PART", 0)
+
+    def call(**changes: Any) -> cw.Audit:
+        usual = {"attacks": ["fgsm", "pgd-3"], "eps": EPS, "batch_size": 16, "workers": 1, "out": tmp_path / "run"}
+        settings = {"model": net, "data": images.take(np.arange(48)), **usual, **changes}
+        return cw.audit(settings.pop("model"), settings.pop("data"), **settings)
+
+    return call
+
+
+def records_of(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "records").glob("*.parquet"))
+
+
+def test_holds_config_records_summary_and_tables(audit: Run, tmp_path: Path) -> None:
+    audit()
+    folder = tmp_path / "run"
+    assert records_of(folder) == [
+        f"{place}-{name}-{part:05d}.parquet"
+        for place, name in (("00", "clean"), ("01", "fgsm"), ("02", "pgd-3"))
+        for part in range(3)
+    ]
+    config = tomllib.loads((folder / "config.toml").read_text())
+    assert config["plan"] == {"batch": 16, "part": 16, "workers": 1}
+    assert config["audit"]["eps"] == EPS
+    assert config["attacks"]["pgd-3"]["steps"] == 3
+    assert (folder / "summary.json").is_file()
+    assert sorted(path.name for path in (folder / "tables").iterdir()) == [
+        f"{name}{kind}.csv" for name in ("clean", "fgsm", "pgd-3", "worst_case") for kind in ("-confusion", "")
+    ]
+    assert not list(folder.rglob("*.partial"))
+
+
+def test_the_same_command_again_computes_nothing(
+    audit: Run, net: nn.Module, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first = audit()
+    monkeypatch.setattr(run, "_attack_part", lambda *args: pytest.fail("computed again"))
+    again = audit(batch_size=4)  # the plan is the one the run began with
+    assert again.records.frame.equals(first.records.frame)
+    assert again.timing["batch"] == 16
+
+
+def test_a_loaded_audit_is_the_one_that_was_run(audit: Run, tmp_path: Path) -> None:
+    made, loaded = audit(), cw.Audit.load(tmp_path / "run")
+    assert loaded.summary() == made.summary()
+    assert loaded.config == made.config
+    assert loaded.by_class("fgsm").equals(made.by_class("fgsm"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"eps": 0.03}, r"audit\.eps: 0\.02 there, 0\.03 now"),
+        ({"seed": 1}, r"audit\.seed: 0 there, 1 now"),
+        ({"norm": "l2"}, r'audit\.norm: "linf" there, "l2" now'),
+        ({"protocol": "final"}, r'audit\.protocol: "any" there, "final" now'),
+        ({"coverage": "standing"}, r'audit\.coverage: "all" there, "standing" now'),
+        ({"eot": 2}, r"attacks\.pgd-3\.eot: 1 there, 2 now"),
+        ({"eps": {"ant": 0.01, "*": EPS}}, r"audit\.eps_per_example: absent there"),
+        ({"attacks": ["fgsm", "pgd:steps=3,step=0.1"]}, r"attacks\.pgd-3\.step: absent there, 0\.1 now"),
+        ({"attacks": ["fgsm"]}, r'attacks: \["clean", "fgsm", "pgd-3"\] there, \["clean", "fgsm"\] now'),
+        ({"attacks": ["pgd-3", "fgsm"]}, r'attacks: .* there, \["clean", "pgd-3", "fgsm"\] now'),
+        ({"limit": 40}, r"data\.examples: 48 there, 40 now"),
+    ],
+)
+def test_other_settings_are_refused_and_named(audit: Run, tmp_path: Path, changes: dict[str, Any], line: str) -> None:
+    audit()
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+    with pytest.raises(UserError, match=rf"(?s)was made with other settings:.*{line}.*--overwrite"):
+        audit(**changes)
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+
+
+def test_other_weights_are_refused(audit: Run, net: nn.Module) -> None:
+    audit()
+    with torch.no_grad():
+        net[0].bias += 1e-6  # type: ignore[operator, union-attr]
+    with pytest.raises(UserError, match=r"model\.fingerprint"):
+        audit()
+
+
+def test_other_examples_or_class_names_are_refused(audit: Run, images: Images) -> None:
+    audit()
+    with pytest.raises(UserError, match=r"data\.fingerprint"):
+        audit(data=images.take(np.arange(1, 49)))
+    with pytest.raises(UserError, match=r"data\.classes"):
+        audit(data=dataclasses.replace(images.take(np.arange(48)), class_names=("ape", "bat", "cat", "dog")))
+
+
+def test_other_versions_are_not_refused(audit: Run, tmp_path: Path) -> None:
+    audit()
+    path = tmp_path / "run" / "config.toml"
+    path.write_text(path.read_text().replace(f'numpy = "{np.__version__}"', 'numpy = "1.0"'))
+    audit()
+
+
+def test_overwrite_begins_anew(audit: Run, tmp_path: Path) -> None:
+    audit()
+    audit(attacks=["pgd-2"], eps=0.01, overwrite=True)
+    assert {name.partition("-000")[0] for name in records_of(tmp_path / "run")} == {"00-clean", "01-pgd-2"}
+    assert not (tmp_path / "run" / "tables" / "fgsm.csv").exists()
+    assert cw.Audit.load(tmp_path / "run").attacks == ("pgd-2",)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[audit", b"", b"plan = 3", b"[plan]\nsize = 3"])
+def test_a_damaged_config_is_an_error_that_says_what_to_do(audit: Run, tmp_path: Path, content: bytes) -> None:
+    audit()
+    (tmp_path / "run" / "config.toml").write_bytes(content)
+    with pytest.raises(UserError, match=r"config\.toml is damaged .*--overwrite"):
+        audit()
+    audit(overwrite=True)
+
+
+def test_records_without_a_config_are_not_taken_over(audit: Run, tmp_path: Path) -> None:
+    audit()
+    (tmp_path / "run" / "config.toml").unlink()
+    with pytest.raises(UserError, match=r"holds records but no config\.toml"):
+        audit()
+
+
+def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UserError, match=r"is a file; --out must be a folder|cannot use .* as a run folder"):
+            settle(out, {"attacks": {}}, Plan(1, 1))
+
+
+def test_a_disk_full_from_the_start(audit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(UserError, match=r"cannot write .*config\.toml: No space left on device"):
+        audit()
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+class TestFingerprints:
+    def test_of_a_model_see_every_weight_and_buffer(self, net: nn.Module) -> None:
+        prints = {fingerprint_model(net)}
+        for tensor in net.state_dict().values():
+            tensor.reshape(-1)[-1] += 1
+            prints.add(fingerprint_model(net))
+        assert len(prints) == len(net.state_dict()) + 1
+
+    def test_of_a_model_do_not_depend_on_mode_or_layout(self, net: nn.Module) -> None:
+        before = fingerprint_model(net)
+        net.train().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        assert fingerprint_model(net) == before
+
+    def test_of_data_see_order_labels_and_pixels(self, images: Images) -> None:
+        labels = images.labels.copy()
+        labels[50] += 1
+        others = [
+            images.take(np.arange(119)),
+            images.take(np.arange(120)[::-1]),
+            Images(images.pixels, labels % 4, images.class_names),
+            Images(type(images.pixels)(images.pixels.array * 0.99), images.labels, images.class_names),  # type: ignore
+        ]
+        assert len({fingerprint_data(data) for data in (images, *others)}) == 5
