@@ -89,7 +89,8 @@ class Verdict:
 
 def run_classwise(task: Task, protocol: Protocol = "any") -> Verdict:
     """All that `audit` does by default, its own choice of batch included."""
-    audit = cw.audit(task.model, (task.x, task.y), f"pgd-{STEPS}", eps=EPS, protocol=protocol, progress=False)
+    attacks = f"pgd:steps={STEPS},step={_STEP}"
+    audit = cw.audit(task.model, (task.x, task.y), attacks, eps=EPS, protocol=protocol, progress=False)
     attack = audit.attacks[0]
     return Verdict(
         audit.rows("clean").correct, audit.rows(attack).correct, int(audit.timing["attacks"][attack]["passes"])

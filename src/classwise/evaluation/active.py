@@ -48,7 +48,7 @@ class Judge:
             "prediction": prediction,
             "confidence": confidence,
             "true_prob": true_prob,
-            "loss": -true_prob.double().clamp_min(1e-300).log(),
+            "loss": -true_prob.clamp_min(torch.finfo(p.dtype).tiny).log(),
             "distance": torch.where(outside, 0.0, distance),
             "probs": p,
             "outside": outside,
@@ -56,9 +56,9 @@ class Judge:
 
 
 def softmax_of(logits: Tensor) -> Tensor:
-    """Probabilities in double precision, or an error where the model's output is not a number."""
+    """Probabilities in double precision (where the device has it), or an error where the output is not a number."""
     require_finite(logits)
-    return logits.double().softmax(1)
+    return logits.to(torch.float32 if logits.device.type == "mps" else torch.float64).softmax(1)
 
 
 def require_finite(logits: Tensor) -> None:
@@ -151,7 +151,7 @@ class ActiveSet:
         x, y = channels_last(x.to(self.device)), y.to(self.device)
         index = torch.from_numpy(self.part.positions[place])
         key = draws.keys(self.seed, index, 0) + draws.keys(self.seed, torch.from_numpy(restart), 1)
-        eps = torch.from_numpy(self.eps[place]).to(self.device, x.dtype)
+        eps = torch.from_numpy(self.eps[place]).to(x.dtype).to(self.device)
         rows = self.attack.begin(self.fast, fresh(x, y, eps, key.to(self.device)), self.judge.norm)
         own = {"place": torch.from_numpy(place), "restart": torch.from_numpy(restart)}
         return {**rows, **{name: column.to(self.device) for name, column in own.items()}}
