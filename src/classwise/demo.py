@@ -19,6 +19,7 @@ from torch import nn
 from classwise import datasets, terminal
 from classwise.attacks.pgd import Pgd
 from classwise.attacks.rows import craft
+from classwise.datasets.images import Images
 from classwise.evaluation.audit import audit
 from classwise.models import load_model, save_checkpoint
 from classwise.results import Audit
@@ -28,9 +29,8 @@ EPS = 0.15  # of a pixel range of 1; the digits have 17 grey levels
 EPOCHS, BATCH = 12, 64
 
 
-def fit(adversarial: bool, seed: int = 0) -> nn.Module:
+def fit(images: Images, adversarial: bool, seed: int = 0) -> nn.Module:
     """The network after a short training, the same in everything but the images it sees."""
-    images = datasets.load("digits", split="train")
     x, y = images.batch(np.arange(len(images)))
     model = load_model(MODEL, num_classes=images.num_classes, in_channels=x.shape[1], seed=seed)
     generator = torch.Generator().manual_seed(seed)
@@ -57,18 +57,17 @@ def fit(adversarial: bool, seed: int = 0) -> nn.Module:
 def run(out: Path, seed: int = 0) -> dict[str, Audit]:
     """Fit both, audit both, keep the checkpoints and run folders below `out`."""
     console = Console()
+    digits = datasets.load("digits", split="train")
     audits = {}
     for name, adversarial in (("standard", False), ("adversarial", True)):
         console.print(f"fitting the digits: {name} training …", style="dim")
-        model = fit(adversarial, seed)
-        save_checkpoint(out / f"{name}.pt", model, MODEL, num_classes=10, in_channels=1)
+        model = fit(digits, adversarial, seed)
+        save_checkpoint(out / f"{name}.pt", model, MODEL, num_classes=digits.num_classes, in_channels=1)
         console.print(f"auditing it with PGD-20 at eps {EPS:g} …", style="dim")
         audits[name] = audit(model, "digits", "pgd-20", EPS, out=out / name, overwrite=True, seed=seed)
     console.print()
     console.print(terminal.side_by_side(audits))
     for name, result in audits.items():
         console.print(f"{name:>12}: {result}", soft_wrap=True)
-    console.print(
-        f"\nrun folders: {out}/standard, {out}/adversarial; see one again with: classwise show {out}/adversarial"
-    )
+    console.print(f"\nsee one again with: classwise show {out}/adversarial", soft_wrap=True)
     return audits

@@ -55,9 +55,11 @@ class Spy:
 
     model: Model
     sizes: list[int]
+    note: Callable[[], None] = lambda: None
 
     def __call__(self, x: Tensor) -> Tensor:
         self.sizes.append(len(x))
+        self.note()
         return self.model(x)
 
 
@@ -166,8 +168,20 @@ class TestBatches:
         assert sum(fast.sizes) == outcome.passes == 8 * sum(min(k + 1, 4) for k in STEPS)
         assert fast.sizes == sorted(fast.sizes, reverse=True)  # full, and shrinking only when nobody waits any more
         assert fast.sizes.count(16) >= sum(fast.sizes) // 16 - 3
-        assert max(judge.sizes) <= 16
-        assert sum(judge.sizes) == 64
+        assert judge.sizes == [16, 16, 16, 16]
+
+    def test_what_left_is_judged_as_soon_as_it_fills_a_batch(self) -> None:
+        calls: list[str] = []
+        fast = Spy(slope, sizes := [], lambda: calls.append("fast"))
+        attack(
+            PGD,
+            with_margins(np.full(64, 0.01)),
+            fast=fast,
+            judge=Spy(slope, [], lambda: calls.append("judge")),
+            batch=8,
+        )
+        assert set(sizes) == {8}
+        assert "".join(call[0] for call in calls) == "ffj" * 8  # one step breaks them, the next pass shows it
 
     def test_never_grow_beyond_their_size_when_examples_come_back(self) -> None:
         liar = Spy(lambda x: -slope(x), [])

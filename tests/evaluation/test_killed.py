@@ -23,6 +23,8 @@ from classwise.records import COLUMNS, Records
 
 PARTS, BATCH = 10, 12
 
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="there is no -9 to kill with")
+
 
 def audit(out: str) -> None:
     """The whole audit, as the killed process runs it: 20 files of a few hundredths of a second each."""

@@ -99,6 +99,18 @@ class Branching(nn.Module):
         return self.head(F.relu(x).mean((2, 3)))
 
 
+class BranchingShared(Branching):
+    """Besides, one pair of modules at two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        pair = nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3)
+        self.first, self.second = nn.Sequential(*pair, nn.ReLU()), nn.Sequential(*pair)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.second(self.first(x)))
+
+
 class Alternating(Plain):
     """Answers differently at every second call, whoever calls: a trace freezes whichever it saw."""
 
@@ -217,6 +229,13 @@ def test_an_untraceable_model_folds_inside_its_sequentials() -> None:
     assert fast.notes[0].startswith("fold_traced failed")
     assert_same(fast, model, x)
     assert_same(fast, model, x * 0 + 0.95)  # the other branch: the decision is still made anew
+
+
+def test_an_untraceable_model_folds_no_shared_modules() -> None:
+    model, x = worn(BranchingShared()), images()
+    fast = accelerate(model, x)
+    assert fast.folded == 1
+    assert_same(fast, model, x)
 
 
 def test_an_untraceable_model_without_sequentials_is_used_unfolded() -> None:
