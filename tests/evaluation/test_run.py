@@ -157,12 +157,17 @@ class TestRows:
 
 
 class TestParts:
-    def test_plan_cuts_whole_batches_of_about_ten_seconds(self, net: nn.Module, monkeypatch: Any) -> None:
-        clock = iter([0.0, 0.8])  # 8 images take 0.8 s: 0.1 s each
+    @pytest.mark.parametrize(("seconds", "part"), [(0.02, 96), (2.0, 16)])
+    def test_plan_cuts_whole_rounds_of_batches(
+        self, net: nn.Module, monkeypatch: pytest.MonkeyPatch, seconds: float, part: int
+    ) -> None:
+        """The quickest of three passes counts; an attack of 16 steps takes 9 passes on average; at least two rounds."""
+        clock = iter([0, 5 * seconds, 0, 8 * seconds, 0, 4 * seconds])  # of 4 images
         monkeypatch.setattr(run.time, "perf_counter", lambda: next(clock))
-        attacks: dict[str, Attack] = {"pgd": Pgd(steps=8, restarts=2)}  # 16/2 + 1 = 9 passes on average
-        planned = run.plan(net, torch.rand(8, 1, 8, 8), 1000, attacks, batch=4, workers=2)
-        assert planned == run.Plan(batch=4, part=8, workers=2)  # 10 s / 0.9 s = 11 examples, cut to batches of 4 × 2
+        monkeypatch.setattr(run, "_SECONDS_PER_PART", 18)
+        attacks: dict[str, Attack] = {"pgd": Pgd(steps=8, restarts=2)}
+        planned = run.plan(net, torch.rand(4, 1, 8, 8), 1000, attacks, batch=4, workers=2)
+        assert planned == run.Plan(batch=4, part=part, workers=2)  # 18 s / (0.02 s · 9) = 100 images, of rounds of 8
 
     def test_plan_never_cuts_smaller_than_a_batch_nor_larger_than_the_data(self, net: nn.Module) -> None:
         x = torch.rand(8, 1, 8, 8)
@@ -236,7 +241,8 @@ class TestMemory:
         changes: dict[str, Any] = {"report": lambda name, n: done.update({name: n}), "workers": workers, "part": 120}
         found = run.evaluate(job_of(tight, images, batch=32, **changes))
         expected = run.evaluate(job_of(net, images, batch=8, workers=workers))
-        assert {size for size in sizes if size > 10} == {32, 16}
+        too_large = {size for size in sizes if size > 10}
+        assert {32, 16} <= too_large <= {32, 28, 16}  # 28: what a worker has left after its first batch
         assert 8 in sizes
         for attack in expected.attacks:
             columns = ["index", "prediction", "step"]

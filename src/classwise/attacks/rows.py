@@ -76,12 +76,13 @@ def value_and_gradient(
         with torch.enable_grad():
             point = x.detach().requires_grad_()
             z = model(point)
-            if not z.requires_grad:
-                raise UserError(
-                    "the model's output has no gradient with respect to its input: it runs under no_grad or detaches "
-                    "it. Let the gradient through, or use an attack that needs none, such as noise."
-                )
-            (g,) = torch.autograd.grad(objective(z).sum(), point)
+            value = objective(z).sum()
+            g = torch.autograd.grad(value, point, allow_unused=True)[0] if value.requires_grad else None
+        if g is None:
+            raise UserError(
+                "the model's output has no gradient with respect to its input: it runs under no_grad, detaches it or "
+                "thresholds it. Let the gradient through, or use an attack that needs none, such as noise."
+            )
         logits = logits.to(z.device) + z.detach() / eot
         gradient = gradient.to(g.device) + g / eot
     return logits, gradient

@@ -141,13 +141,14 @@ class Settings:
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[bool]:
-    """The model in eval mode; yields whether it was in train mode, and puts that back."""
-    was_training = model.training
+    """The model in eval mode; yields whether any part of it was in train mode, and puts every part back."""
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        yield was_training
+        yield any(training for _, training in modes)
     finally:
-        model.train(was_training)
+        for module, training in modes:
+            module.training = training
 
 
 def _prepare(
@@ -208,6 +209,7 @@ def _in_folder(job: run.Job, folder: Path, spec: str, settings: Settings, overwr
         "data": {
             "name": job.images.name,
             "examples": len(job.images),
+            "classes": list(job.images.class_names),
             "fingerprint": run_folder.fingerprint_data(job.images),
         },
         "attacks": {name: dict(info.settings) for name, info in job.meta.attacks.items()},
@@ -246,14 +248,14 @@ def _module(
     if isinstance(model, nn.Module):
         if weights is not None or normalize is not None:
             raise UserError("weights and normalize belong to a model spec; load_model(module, weights=…) takes both.")
-        return model if device is None else model.to(device)
+        return model if device is None else model.to(_usable(device))
     channels = images.batch(np.arange(1))[0].shape[1]
     return load_model(
         model,
         weights=weights,
         num_classes=num_classes or images.num_classes,
         in_channels=channels,
-        device=default_device() if device is None else device,
+        device=default_device() if device is None else _usable(device),
         normalize=normalize,
     )
 
@@ -263,6 +265,15 @@ def default_device() -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _usable(device: str | torch.device) -> torch.device:
+    """The device, once a tensor has been put there."""
+    try:
+        return torch.zeros(1, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].partition(" device type")[0]
+        raise UserError(f"cannot use the device {str(device)!r}: {reason}. Try cpu, cuda, cuda:1 or mps.") from error
 
 
 def _device(model: nn.Module) -> torch.device:
@@ -277,27 +288,35 @@ def _with_names(images: Images, outputs: int) -> Images:
             f"the data has label {int(images.labels.max())} but the model has only {outputs} outputs (labels "
             f"0…{outputs - 1}). Load the model with num_classes={images.num_classes}, or choose other data."
         )
+    if outputs == images.num_classes:
+        return images
     names = [*images.class_names, *(f"class {k}" for k in range(images.num_classes, outputs))]
-    return dataclasses.replace(images, class_names=tuple(names[:outputs]))
+    return dataclasses.replace(images, class_names=tuple(names[:outputs]), superclasses=None)
 
 
 def _radii(eps: Eps, images: Images, norm: Norm) -> tuple[Threat, Array]:
     """The threat (with the largest radius) and one radius per example."""
-    if isinstance(eps, (int, float, str)):
-        threat = Threat(norm, number(eps))
-        return threat, np.full(len(images), threat.eps)
     if isinstance(eps, Mapping):
-        given = {name: Threat(norm, number(value)).eps for name, value in eps.items()}
-        others = given.pop("*", max(given.values()))
-        by_class = {images.class_number(name): value for name, value in given.items()}
-        values = np.array([by_class.get(int(label), others) for label in images.labels])
+        values = _radii_by_class(eps, images)
     else:
-        values = np.asarray(eps.cpu() if isinstance(eps, Tensor) else eps, dtype=float).reshape(-1)
-        if len(values) != len(images):
-            raise UserError(f"{len(values)} radii for {len(images)} examples: give one each, one per class, or one.")
-        for value in (values.min(), values.max()):
-            Threat(norm, float(value))
+        given = number(eps) if isinstance(eps, str) else eps.cpu().numpy() if isinstance(eps, Tensor) else eps
+        values = np.asarray(given, dtype=float)
+        values = np.full(len(images), values) if values.ndim == 0 else values.reshape(-1)
+    if len(values) != len(images):
+        raise UserError(f"{len(values)} radii for {len(images)} examples: give one each, one per class, or one.")
+    Threat(norm, float(values.min()))  # raises where it is not a radius
     return Threat(norm, float(values.max())), values
+
+
+def _radii_by_class(eps: Mapping[str, float | str], images: Images) -> Array:
+    given = {name: number(value) for name, value in eps.items()}
+    others = given.pop("*", None)
+    by_class = {images.class_number(name): value for name, value in given.items()}
+    for label in np.unique(images.labels).tolist():
+        if label not in by_class and others is None:
+            name = images.class_names[label]
+            raise UserError(f"eps has no radius for class {name!r}; add it, or '*' for all others.")
+    return np.array([by_class.get(label, others) for label in images.labels.tolist()], dtype=float)
 
 
 def _stop_if_hopeless(findings: Sequence[record_findings.Finding], force: bool) -> None:

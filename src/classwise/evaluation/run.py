@@ -185,8 +185,15 @@ def _with_room(
             probs=outcome.probs.copy(),
             done=outcome.done.copy(),
         )
+        reported = 0
+
+        def report(attack: str, finished: int) -> None:
+            nonlocal reported
+            reported += finished
+            job.report(attack, finished)
+
         try:
-            _share_out(job, attack, part, eps, attempt, places, name, batch)
+            _share_out(dataclasses.replace(job, report=report), attack, part, eps, attempt, places, name, batch)
             return attempt
         except Exception as error:
             if not out_of_memory(error):
@@ -194,7 +201,7 @@ def _with_room(
             if batch == 1:
                 raise UserError("out of memory with a batch of 1; use a smaller model or another device.") from error
             batch //= 2
-            job.report(name, -int(attempt.done.sum() - outcome.done.sum()))
+            job.report(name, -reported)
         if job.device.type == "cuda":  # here, where the exception no longer holds on to the tensors of its frames
             torch.cuda.empty_cache()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import struct
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,18 @@ from classwise.errors import UserError
 from classwise.models.programs import kind_of_program
 
 State = dict[str, Tensor]
+
+# What torch and safetensors raise for files that are cut short, are something else, or hold more than tensors.
+_UNREADABLE = (
+    pickle.UnpicklingError,
+    struct.error,
+    RuntimeError,
+    EOFError,
+    LookupError,
+    ValueError,
+    OSError,
+    SafetensorError,
+)
 
 # Where checkpoints keep the weights, in order of preference: the trained ones before their average.
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "network", "weights", "params", "module")
@@ -37,7 +50,7 @@ def read_file(path: str | Path) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about pickle protocols; what cannot be read raises anyway
             return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, LookupError, ValueError, OSError, SafetensorError) as error:
+    except _UNREADABLE as error:
         if found := re.search(r"GLOBAL ([\w.]+)", str(error)):
             raise UserError(
                 f"{path} holds the Python object {found[1]}. Loading it would run code from the file, so it was not "
