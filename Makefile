@@ -32,7 +32,7 @@ unit: .venv/.dev
 # BENCH_ROOT: a folder with CIFAR-10; BENCH_WEIGHTS: weights of the small ResNet. Without them: embedded data, a stand-in.
 bench: .venv-bench/.done    ## speed beside other libraries, written to docs/benchmarks.md
 	.venv-bench/bin/python -m bench.run $(if $(BENCH_ROOT),--root "$(BENCH_ROOT)") \
-		$(if $(BENCH_WEIGHTS),--weights "$(BENCH_WEIGHTS)") $(if $(BENCH_ABOUT),--about "$(BENCH_ABOUT)")
+		$(if $(BENCH_WEIGHTS),--weights "$(BENCH_WEIGHTS)") $(if $(BENCH_ABOUT),--about "$(BENCH_ABOUT)") $(BENCH_ARGS)
 
 .venv-bench/.done: pyproject.toml constraints.txt bench/requirements.txt
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench

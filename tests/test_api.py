@@ -240,6 +240,14 @@ class TestModel:
         found = cw.audit(torch.jit.script(Stripes()), (x, y), "fgsm", EPS)  # type: ignore[no-untyped-call]
         np.testing.assert_array_equal(found.rows("fgsm").prediction, audit.rows("fgsm").prediction)
 
+    def test_an_exported_program(self, x: Tensor, y: Tensor, audit: cw.Audit, tmp_path: Path) -> None:
+        """Its mode was fixed when it was exported: whatever its modules say, it was not left in train mode."""
+        free = ({0: torch.export.Dim("batch")},)
+        torch.export.save(torch.export.export(Stripes().eval(), (x[:4],), dynamic_shapes=free), tmp_path / "m.pt2")
+        found = cw.audit(tmp_path / "m.pt2", (x, y), "fgsm", EPS)
+        np.testing.assert_array_equal(found.rows("fgsm").prediction, audit.rows("fgsm").prediction)
+        assert "train_mode" not in {finding.code for finding in found.findings}
+
     def test_not_a_number(self, x: Tensor, y: Tensor) -> None:
         class Broken(Stripes):
             def forward(self, x: Tensor) -> Tensor:

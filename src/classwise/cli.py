@@ -114,7 +114,8 @@ def show(
 
     result = classwise.Audit.load(run)
     if attack is not None and not as_json:
-        Console().print(terminal.class_table(result, attack))
+        console = Console()
+        console.print(terminal.class_table(result, attack, width=console.width))
     _present(result, as_json, csv, attack, tables=attack is None)
     _enforce(result, require or [], confident, junit)
 

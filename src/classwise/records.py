@@ -251,7 +251,7 @@ class Records:
         partial = path.with_name(path.name + ".partial")
         try:
             with partial.open("wb") as handle:
-                pq.write_table(table, handle, compression="zstd")
+                pq.write_table(table, handle, compression="zstd", write_page_checksum=True)
                 handle.flush()
                 os.fsync(handle.fileno())
             partial.replace(path)
@@ -271,7 +271,7 @@ class Records:
         tables = []
         for path in paths:
             try:
-                tables.append(pq.read_table(path))
+                tables.append(pq.read_table(path, page_checksum_verification=True))
             except (pa.ArrowInvalid, OSError) as error:
                 raise UserError(
                     f"cannot read records {path}: {error}. Delete the file and audit again; the rest is kept."

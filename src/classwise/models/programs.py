@@ -21,12 +21,12 @@ T = TypeVar("T", bound=nn.Module)
 
 def kind_of_program(path: Path) -> Kind | None:
     """Which kind of program a file is, told by its contents, or None."""
-    if not zipfile.is_zipfile(path):
-        return None
     try:
+        if not zipfile.is_zipfile(path):
+            return None
         with zipfile.ZipFile(path) as archive:
             members = {name.rpartition("/")[2] for name in archive.namelist()}
-    except zipfile.BadZipFile:
+    except (zipfile.BadZipFile, UnicodeDecodeError, NotImplementedError, OSError):  # a damaged directory of the archive
         return None
     if members & {"archive_format", "serialized_exported_program.json"}:
         return "exported"
@@ -39,7 +39,8 @@ class Exported(nn.Module):
     def __init__(self, program: torch.export.ExportedProgram) -> None:
         super().__init__()
         self.program = program.module()
-        self.training = False
+        for module in self.modules():
+            module.training = False
 
     def train(self: T, mode: bool = True) -> T:
         return self

@@ -6,6 +6,7 @@ import pickle
 import re
 import struct
 import warnings
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,9 @@ _UNREADABLE = (
     LookupError,
     ValueError,
     OSError,
+    AssertionError,
+    NotImplementedError,
+    zipfile.BadZipFile,
     SafetensorError,
 )
 
