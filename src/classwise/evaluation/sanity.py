@@ -144,9 +144,10 @@ def _zero_radius(model: nn.Module, sample: Sample, attack: Attack, norm: Norm) -
     own = {f.name for f in dataclasses.fields(attack)} & {"steps", "restarts"}  # type: ignore[arg-type]
     attack = dataclasses.replace(attack, **dict.fromkeys(own, 1))  # type: ignore[type-var]
     generator = torch.Generator().manual_seed(0)
-    x_adv = craft(attack, model, sample.x, sample.y, 0.0, norm, generator)
+    few = slice(16)
+    x_adv = craft(attack, model, sample.x[few], sample.y[few], 0.0, norm, generator)
     with torch.no_grad():
-        differing = model(x_adv).argmax(1) != sample.logits.argmax(1)
+        differing = model(x_adv).argmax(1) != sample.logits[few].argmax(1)
     if differing.any():
         yield Finding(
             "zero_radius",
