@@ -36,13 +36,20 @@ class Fast:
     folded: int
     notes: tuple[str, ...]
 
+    multiple: int = 1  # batches are filled up to a multiple of this
+
     def __call__(self, x: Tensor) -> Tensor:
-        """The logits of `x`. On a CPU a batch is filled up to a multiple of eight with copies of its last image:
-        kernels are compiled for each size, and as a batch empties its sizes would otherwise all be new."""
-        short = -len(x) % _MULTIPLE if x.device.type == "cpu" and len(x) else 0
+        short = -len(x) % self.multiple if len(x) else 0
         if not short:
             return self.model(x)
         return self.model(torch.cat([x, x[-1:].expand(short, *x.shape[1:])]))[: len(x)]
+
+
+def filling(model: nn.Module, device: torch.device) -> int:
+    """Eight on a CPU, where kernels are compiled for each batch size: an emptying batch would meet a new one at every
+    step. One elsewhere, and where a norm looks at the whole batch, which copies of an image would change."""
+    whole = any(isinstance(module, _NORMS) and module.running_mean is None for module in model.modules())
+    return _MULTIPLE if device.type == "cpu" and not whole else 1
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -68,8 +75,9 @@ def accelerate(model: nn.Module, example: Tensor, fold: bool = True) -> Fast:
         parameter.requires_grad_(False)
     if example.device.type != "mps":
         plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    multiple = filling(plain, example.device)
     if not fold or not any(isinstance(module, _NORMS) for module in plain.modules()):
-        return Fast(plain, 0, ())
+        return Fast(plain, 0, (), multiple)
     with torch.no_grad():
         expected = model(example)
     for attempt in (_fold_traced, _fold_sequential):
@@ -81,10 +89,10 @@ def accelerate(model: nn.Module, example: Tensor, fold: bool = True) -> Fast:
             notes.append(f"{attempt.__name__.strip('_')} failed ({_first_line(error)})")
             continue
         if agrees and count:
-            return Fast(folded, count, tuple(notes))
+            return Fast(folded, count, tuple(notes), multiple)
         if not agrees:
             notes.append(f"{attempt.__name__.strip('_')} changed the model's answer and was not used")
-    return Fast(plain, 0, (*notes, "batch-norm was not folded; attacks run on an unfolded copy"))
+    return Fast(plain, 0, (*notes, "batch-norm was not folded; attacks run on an unfolded copy"), multiple)
 
 
 def _first_line(error: Exception) -> str:
