@@ -7,13 +7,14 @@ Nothing here needs torch.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -247,16 +248,8 @@ class Records:
             flat = pa.array(np.ascontiguousarray(self.probs, dtype=np.float32).reshape(-1))
             columns["probs"] = pa.FixedSizeListArray.from_arrays(flat, self.num_classes)
         table = pa.table(columns).replace_schema_metadata({b"classwise": self.meta.to_json().encode()})
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".partial")
-        try:
-            with partial.open("wb") as handle:
-                pq.write_table(table, handle, compression="zstd", write_page_checksum=True)
-                handle.flush()
-                os.fsync(handle.fileno())
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with whole_file(path) as handle:
+            pq.write_table(table, handle, compression="zstd", write_page_checksum=True)
 
     @classmethod
     def read(cls, paths: Path | Iterable[Path]) -> Records:
@@ -299,3 +292,24 @@ def _total(stats: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, dict
             for key, value in values.items():
                 mine[key] = mine.get(key, 0) + value
     return total
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write that appears under its name only when it is complete: written beside, synced, renamed."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        partial.replace(path)
+    finally:
+        with contextlib.suppress(OSError):  # the parent may be no folder at all; what was raised says so
+            partial.unlink(missing_ok=True)
+
+
+def safe_name(name: str) -> str:
+    """The name of an attack as part of a file name."""
+    return "".join(c if c.isalnum() or c in "-_.=" else "_" for c in name)

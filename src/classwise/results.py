@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +16,7 @@ from classwise.errors import UserError
 from classwise.findings import Finding
 from classwise.metrics import confusion as confusion_metric
 from classwise.metrics import worst as worst_metric
-from classwise.records import CLEAN, WORST_CASE, Records
+from classwise.records import CLEAN, WORST_CASE, Records, safe_name, whole_file
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -104,7 +102,7 @@ class Audit:
         """Write summary.json and one CSV per attack into the folder; the records are there already."""
         write_text(folder / "summary.json", json.dumps(self.summary(), indent=1, allow_nan=False) + "\n")
         for name in dict.fromkeys((*self.names, self.headline)):
-            safe = "".join(c if c.isalnum() or c in "-_.=" else "_" for c in name)
+            safe = safe_name(name)
             write_text(folder / "tables" / f"{safe}.csv", self.by_class(name).to_csv(index=False))
             write_text(folder / "tables" / f"{safe}-confusion.csv", self.confusion(name).to_csv())
 
@@ -146,18 +144,10 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all: beside, then renamed."""
-    partial = path.with_name(path.name + ".partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w", encoding="utf-8") as handle:
-            handle.write(text)
-            handle.flush()
-            os.fsync(handle.fileno())
-        partial.replace(path)
+        with whole_file(path) as handle:
+            handle.write(text.encode())
     except OSError as error:
         raise UserError(
             f"cannot write {path}: {error.strerror or error}. Make room or choose another --out."
         ) from error
-    finally:
-        with contextlib.suppress(OSError):  # the parent may be no folder at all; the error above says so
-            partial.unlink(missing_ok=True)

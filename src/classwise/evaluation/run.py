@@ -30,7 +30,7 @@ from classwise.datasets.images import Images, IntArray
 from classwise.errors import UserError
 from classwise.evaluation.active import ActiveSet, Judge, Outcome
 from classwise.evaluation.speed import channels_last, out_of_memory, replica
-from classwise.records import CLEAN, COLUMNS, Array, AttackInfo, Coverage, Meta, Protocol, Records
+from classwise.records import CLEAN, COLUMNS, Array, AttackInfo, Coverage, Meta, Protocol, Records, safe_name
 from classwise.threat import Norm
 
 _SECONDS_PER_PART = 20.0  # about how much work a kill may cost
@@ -106,8 +106,7 @@ def evaluate(job: Job) -> Records:
 
 def part_name(place: int, attack: str, number: int) -> str:
     """``01-pgd-20-00003.parquet``: sorts by attack in the order they ran, then by part."""
-    safe = "".join(c if c.isalnum() or c in "-_.=" else "_" for c in attack)
-    return f"{place:02d}-{safe}-{number:05d}.parquet"
+    return f"{place:02d}-{safe_name(attack)}-{number:05d}.parquet"
 
 
 def _write(records: Records, path: Path) -> None:
