@@ -221,6 +221,38 @@ def test_built_in_networks(spec: str, norms: int, folded: int) -> None:
     assert_same(fast, model, x, 1e-8)
 
 
+class Residual(nn.Module):
+    """Sums and ReLUs of every kind: some may write over what they read, some must not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.pooled, self.norm = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)
+        self.relu, self.linear = nn.ReLU(), nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        h = torch.relu(h) + 0.5 * h  # h is read twice
+        h = self.relu(self.norm(self.second(h)) + h)
+        narrow = self.pooled(h.mean((2, 3), keepdim=True))
+        h = self.relu(narrow + h)  # the sum is larger than what stands on its left
+        return self.linear((h.sigmoid().relu() * h).mean((2, 3)).relu() + 1)
+
+
+def test_sums_and_relus_write_only_over_what_nobody_else_reads() -> None:
+    model = worn(Residual())
+    fast = accelerate(model, images())
+    assert fast.folded == 1
+    code = fast.model.code  # type: ignore[union-attr]
+    assert code.count("relu_(") == 2  # of the two sums; not of what is read twice, not of a sigmoid or a mean
+    assert code.count("_add_into(") == 2
+    assert_same(fast, model, images())
+    x = images()
+    before = x.clone()
+    logits_and_gradient(fast, x)
+    assert torch.equal(x, before)
+
+
 def test_an_untraceable_model_folds_inside_its_sequentials() -> None:
     model, x = worn(Branching()), images()
     fast = accelerate(model, x)

@@ -145,6 +145,8 @@ def _attack_part(job: Job, name: str, attack: Attack, rows: IntArray, before: Ma
             standing &= ~np.isin(part.positions, broken)
     job.report(name, int((~standing).sum()))
     places = np.flatnonzero(standing)
+    if name != CLEAN:  # the hardest to break first: workers get equal shares, and batches empty quickly at the end
+        places = places[np.argsort(before[CLEAN].frame["loss"].to_numpy()[places], kind="stable")]
     if places.size:
         outcome = _with_room(job, attack, part, eps, outcome, places, name)
     seconds = time.perf_counter() - begin
