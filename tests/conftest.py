@@ -49,7 +49,9 @@ def make_audit(
                     "true_prob": np.where(stands, 0.5, 0.25).astype(np.float32),
                     "loss": np.where(stands, 0.7, 1.4).astype(np.float32),
                     "distance": np.float32(0),
+                    "minimal": np.float32(np.inf),
                     "step": np.int32(0),
+                    "queries": np.int64(0),
                 }
             )
         )

@@ -16,7 +16,19 @@ import classwise
 ROOT = Path(classwise.__file__).parent
 
 #: Rooms (a file or a folder of the package) that work where torch is not installed.
-WITHOUT_TORCH = {"errors", "figures", "findings", "gate", "metrics", "records", "report", "results", "spec", "terminal"}
+WITHOUT_TORCH = {
+    "errors",
+    "figures",
+    "findings",
+    "gate",
+    "metrics",
+    "points",
+    "records",
+    "report",
+    "results",
+    "spec",
+    "terminal",
+}
 
 #: The rooms each room may import, besides itself.
 MAY_IMPORT = {

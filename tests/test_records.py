@@ -39,7 +39,9 @@ def rows(attack, index, label, prediction, loss=1.0):
             "true_prob": np.float32(0.25),
             "loss": np.broadcast_to(np.asarray(loss, dtype=np.float32), len(index)),
             "distance": np.float32(0.125),
+            "minimal": np.float32(np.inf),
             "step": np.int32(20),
+            "queries": np.int64(20),
         }
     )
 

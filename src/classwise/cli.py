@@ -48,7 +48,8 @@ def audit(
     data: Annotated[str, typer.Option("--data", "-d", help="Data set, e.g. cifar10 or folder:resize=32,crop=32.")],
     weights: Annotated[Path | None, typer.Option("--weights", "-w", help="Weights for the model.")] = None,
     attack: Annotated[list[str] | None, typer.Option("--attack", "-a", help="Attack spec; repeat for several. [default: pgd-20]")] = None,
-    eps: Annotated[str, typer.Option("--eps", "-e", help="Radius in units of pixels in [0,1], e.g. 8/255.")] = "8/255",
+    eps: Annotated[str, typer.Option("--eps", "-e", help="Radius in units of pixels in [0,1], e.g. 8/255; several, 2/255,4/255,8/255, give a curve.")] = "8/255",
+    eps_grid: Annotated[int | None, typer.Option("--eps-grid", help="A curve of this many equal steps up to eps.")] = None,
     class_eps: Annotated[list[str] | None, typer.Option("--class-eps", help="Another radius for one class: cat=4/255; repeatable.")] = None,
     norm: Annotated[str, typer.Option("--norm", help="linf or l2.")] = "linf",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; the same command goes on after a kill.")] = None,
@@ -56,7 +57,9 @@ def audit(
     split: Annotated[str, typer.Option("--split", help="Which split of the data set.")] = "test",
     download: Annotated[bool, typer.Option("--download", help="Fetch the data set if it is not there.")] = False,
     protocol: Annotated[str, typer.Option("--protocol", help="any: no point tried may break it; final: judge the last iterate.")] = "any",
-    coverage: Annotated[str, typer.Option("--coverage", help="all: every attack on every example; standing: on what still stands.")] = "all",
+    coverage: Annotated[str | None, typer.Option("--coverage", help="all: every attack on every example; standing: on what still stands. [default: all; standing for autoattack]")] = None,
+    distances: Annotated[bool, typer.Option("--distances", help="Record minimal distances of attacks that look for them.")] = False,
+    save_adversarial: Annotated[bool, typer.Option("--save-adversarial", help="Keep the adversarial images, exact and rounded to 8 bits.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", help="At most this many examples.")] = None,
     per_class: Annotated[int | None, typer.Option("--per-class", help="At most this many examples of each class.")] = None,
     classes: Annotated[str | None, typer.Option("--classes", help="Only these classes, e.g. cat,dog.")] = None,
@@ -86,7 +89,8 @@ def audit(
     try:
         result = classwise.audit(
             model, data, attack or ["pgd-20"], _eps(eps, class_eps),
-            norm=norm, protocol=protocol, coverage=coverage, out=out, overwrite=overwrite, seed=seed,  # type: ignore[arg-type]
+            norm=norm, protocol=protocol, coverage=coverage, eps_grid=eps_grid, distances=distances,  # type: ignore[arg-type]
+            save_adversarial=save_adversarial, out=out, overwrite=overwrite, seed=seed,
             confidence=confidence, weights=weights, normalize=normalize, root=root, split=split, download=download,
             limit=limit, per_class=per_class, classes=_names(classes), num_classes=num_classes, batch_size=batch_size,
             workers=workers, device=device, amp=amp, eot=eot, probs=probs, fold=fold, force=force, progress=progress,

@@ -42,7 +42,9 @@ COLUMNS: dict[str, pa.DataType] = {
     "true_prob": pa.float32(),  # probability of the label
     "loss": pa.float32(),  # cross entropy of the label
     "distance": pa.float32(),  # of the recorded point from the clean one, in the threat's norm
-    "step": pa.int32(),  # gradient steps spent on this example
+    "minimal": pa.float32(),  # smallest distance at which the attack is known to break the example; else infinite
+    "step": pa.int32(),  # steps of the attack spent on this example
+    "queries": pa.int64(),  # model evaluations the attack spent on it
 }
 
 
@@ -52,11 +54,15 @@ class AttackInfo:
 
     protocol: "any" if a row is broken as soon as any point tried breaks it, "final" if the last iterate is judged.
     coverage: "all" if every example was attacked, "standing" if only those no earlier attack had broken.
+    eps: the (largest) radius it ran with; None where that is the run's.
+    family: what attacks that differ only in eps have in common, so that their rows make a curve.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     protocol: Protocol = "any"
     coverage: Coverage = "all"
+    eps: float | None = None
+    family: str | None = None
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from typing import Any
 
 import pandas as pd
 
-from classwise import metrics
+from classwise import metrics, points
 from classwise.errors import UserError
 from classwise.findings import Finding
 from classwise.metrics import confusion as confusion_metric
 from classwise.metrics import worst as worst_metric
-from classwise.records import CLEAN, WORST_CASE, Records, safe_name, whole_file
+from classwise.records import CLEAN, WORST_CASE, Array, Records, safe_name, whole_file
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -74,6 +74,15 @@ class Audit:
         matrix = (confusion_metric.rates if rates else confusion_metric.compute)(self.rows(attack))
         names = list(self.records.class_names)
         return pd.DataFrame(matrix, index=pd.Index(names, name="class"), columns=names)
+
+    def adversarial(self, attack: str | None = None) -> dict[str, Array]:
+        """The adversarial images of one attack, kept by `save_adversarial`; see docs/audit.md for the arrays."""
+        if self.folder is None:
+            raise UserError(
+                "adversarial images are kept in the run folder: audit with out=… and save_adversarial=True."
+            )
+        name = attack or (self.attacks[0] if self.attacks else CLEAN)
+        return points.read(self.folder, self.names.index(name), name)
 
     def summary(self) -> dict[str, Any]:
         """Everything in one JSON-ready dictionary; see docs/summary.md for the schema."""

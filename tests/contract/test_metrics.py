@@ -37,7 +37,9 @@ def draw(seed: int) -> Records:
             "eps": 8 / 255,
             "prediction": prediction,
             **{name: rng.random(size) for name in ("confidence", "true_prob", "loss", "distance")},
+            "minimal": np.inf,
             "step": 20,
+            "queries": 20,
         }
     )
     meta = Meta(NAMES, superclasses=GROUPS, attacks={"pgd": AttackInfo()})

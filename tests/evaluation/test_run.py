@@ -35,7 +35,7 @@ def job_of(
     net: Callable[[Tensor], Tensor], images: Images, attacks: dict[str, Attack] = ATTACKS, **changes: Any
 ) -> run.Job:
     batch, part, workers = (changes.pop(key, default) for key, default in (("batch", 32), ("part", 50), ("workers", 1)))
-    protocol, coverage = changes.get("protocol", "any"), changes.get("coverage", "all")
+    protocol, coverage = changes.get("protocol", "any"), changes.pop("coverage", "all")
     eps = np.broadcast_to(np.asarray(changes.pop("eps", EPS), dtype=float), len(images)).copy()
     meta = Meta(images.class_names, eps=EPS, seed=3, attacks=run.attack_infos(attacks, protocol, coverage))
     fast = changes.pop("fast", net)

@@ -27,7 +27,7 @@ def findings_of(
     model: nn.Module, images: Images, attack: Attack | None = None, training: bool = False, eot: int = 1
 ) -> dict[str, Finding]:
     sample = sanity.draw_sample(model, images, CPU, seed=0)
-    found = sanity.inspect(model, sample, attack or Pgd(steps=2), "linf", training, eot)
+    found = sanity.inspect(model, sample, {"it": attack or Pgd(steps=2)}, "linf", training, eot)
     assert all(finding.what and finding.remedy.endswith((".", ")")) for finding in found)
     return {finding.code: finding for finding in found}
 

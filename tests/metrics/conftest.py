@@ -22,7 +22,9 @@ def build(label, prediction, class_names, *, index=None, probs=None, superclasse
             "true_prob": 0.5,
             "loss": 1.0,
             "distance": 8 / 255,
+            "minimal": np.inf,
             "step": 20,
+            "queries": 20,
         }
     )
     meta = Meta(tuple(class_names), superclasses=superclasses, attacks={"pgd": AttackInfo()})

@@ -20,17 +20,28 @@ from classwise.errors import UserError, unknown
 __all__ = ["Attack", "Model", "Rows", "craft", "describe", "names", "parse", "settings", "usage"]
 
 _NOT_ATTACKS = {"rows"}
+_SUITES = {"autoattack"}  # several attacks under one name: their classes have `members`
 
 
 def names() -> list[str]:
     """Every attack there is."""
+    return [name for name in _files() if name not in _SUITES]
+
+
+def _files() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in _NOT_ATTACKS)
+
+
+def has_suite(attacks: str | Attack | Sequence[str | Attack]) -> bool:
+    """Whether one of the specs names a suite of attacks, such as autoattack."""
+    listed = [attacks] if isinstance(attacks, (str, Attack)) else attacks
+    return any(isinstance(item, str) and item.partition(":")[0].strip() in _SUITES for item in listed)
 
 
 def describe(name: str) -> str:
     """The attack's own first sentence."""
-    if name not in names():
-        raise unknown("attack", name, names())
+    if name not in _files():
+        raise unknown("attack", name, _files())
     return (importlib.import_module(f"{__name__}.{name}").__doc__ or "").strip().splitlines()[0]
 
 
@@ -41,8 +52,8 @@ def usage(name: str) -> str:
 
 def attack_class(name: str) -> type[Any]:
     """The dataclass of the attack called `name`: margin_pgd's is MarginPgd."""
-    if name not in names():
-        raise unknown("attack", name, names())
+    if name not in _files():
+        raise unknown("attack", name, _files())
     module = importlib.import_module(f"{__name__}.{name}")
     found = getattr(module, "".join(word.capitalize() for word in name.split("_")))
     assert isinstance(found, type)
@@ -81,6 +92,9 @@ def _is_attack(item: object) -> bool:
 
 def _from_spec(text: str) -> list[Attack]:
     name, options = spec.split(text)
+    if name in _SUITES:
+        members: list[Attack] = spec.configure(attack_class(name), options, name).members()
+        return members
     name, first = spec.leading(name)
     name = name.replace("-", "_")
     cls = attack_class(name)

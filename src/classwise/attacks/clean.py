@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from classwise.attacks.rows import Model, Rows
 from classwise.threat import Norm
@@ -11,6 +12,8 @@ from classwise.threat import Norm
 @dataclass(frozen=True)
 class Clean:
     """No fields: x' = x."""
+
+    needs_gradient: ClassVar[bool] = False
 
     @property
     def steps(self) -> int:

@@ -6,7 +6,7 @@ x'_k = Π(x + ε · u_k),   k = 1…draws,    u_k uniform in the ball, or random
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 
@@ -23,6 +23,8 @@ class Noise:
 
     draws: int = 10
     where: Literal["uniform", "boundary"] = "uniform"
+
+    needs_gradient: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         spec.settle(self)

@@ -5,6 +5,15 @@ The framework makes the first columns, an attack adds its own (`x_adv` always, p
     x, y       the clean image and its label          eps    the example's radius
     key        its random numbers (classwise.draws)   t      steps done so far
     logits     what the model said of the `x_adv` that the last `advance` was given
+    restart    number of the restart, from 0 on
+
+Columns that an attack may add and the engine understands:
+
+    x_best     the point to judge at the end, where that is not the last `x_adv`
+    best       ‖x_best − x‖: the attack looks for the nearest adversarial point and may leave the ball on the way;
+               infinite until it has found one. The example is broken when best ≤ eps
+    done       true once there is nothing left to try, before all steps are made
+    queries    model evaluations spent so far, where a step is not exactly one
 
 So the engine can retire an example in the middle of an attack, let a fresh one take its place, cut a batch in two
 or move it, and no attack needs to know.
@@ -46,11 +55,48 @@ class Attack(Protocol):
         """Ask the model about `x_adv` (its answer becomes `logits`) and move to the next point."""
 
 
-def fresh(x: Tensor, y: Tensor, eps: Radius, key: Tensor) -> Rows:
+def needs_gradient(attack: Attack | type[Attack]) -> bool:
+    """Whether the attack differentiates the model; one that does not says so: ``needs_gradient = False``."""
+    return bool(getattr(attack, "needs_gradient", True))
+
+
+def for_classes(attack: Attack, num_classes: int) -> Attack:
+    """The attack fitted to so many classes, for attacks whose restarts are targets: they have `for_classes`."""
+    fit = getattr(attack, "for_classes", None)
+    return attack if fit is None else fit(num_classes)
+
+
+def seeks_distance(attack: Attack) -> bool:
+    """Whether the attack is asked for the nearest adversarial point it can find (its field `minimal`), not just for
+    one in the ball."""
+    return bool(getattr(attack, "minimal", False))
+
+
+def fresh(x: Tensor, y: Tensor, eps: Radius, key: Tensor, restart: Tensor | int = 0) -> Rows:
     """The columns every attack starts from."""
     radius = eps if isinstance(eps, Tensor) and eps.ndim else torch.full((len(x),), float(eps), dtype=x.dtype)
     zeros = torch.zeros(len(x), dtype=torch.int64, device=x.device)
-    return {"x": x, "y": y, "eps": radius.to(x.device, x.dtype), "key": key, "t": zeros}
+    return {"x": x, "y": y, "eps": radius.to(x.device, x.dtype), "key": key, "t": zeros, "restart": zeros + restart}
+
+
+def over(rows: Rows, steps: int) -> Tensor:
+    """Whose attack has come to its end."""
+    ended = rows["t"] >= steps
+    return ended | rows["done"] if "done" in rows else ended
+
+
+def handed_over(rows: Rows, seeking: bool = False) -> Tensor:
+    """The point an attack gives for each example: `x_best` if it keeps one, else the last `x_adv`.
+
+    An attack that looks for the nearest point gives the clean image where it found none in the ball; when `seeking`
+    the distance itself, where it found none at all.
+    """
+    if "best" not in rows:
+        return rows.get("x_best", rows["x_adv"])
+    found = rows["best"] <= rows["eps"]
+    if seeking:
+        found = torch.isfinite(rows["best"])
+    return torch.where(found.reshape(-1, *[1] * (rows["x"].ndim - 1)), rows["x_best"], rows["x"])
 
 
 def select(rows: Rows, mask: Tensor) -> Rows:
@@ -97,7 +143,7 @@ def craft(
     norm: Norm = "linf",
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """The plain call: adversarial examples for one batch, the last iterate of every example.
+    """The plain call: adversarial examples for one batch, the point the attack ends with for every example.
 
     Of several restarts the one kept is a misclassified one if there is any, and among those the one of largest
     cross entropy. The model's train/eval mode is the caller's business.
@@ -105,17 +151,21 @@ def craft(
     x = x.detach()
     best, best_broken = x, torch.zeros(len(x), dtype=torch.bool, device=x.device)
     best_loss = torch.full((len(x),), float("-inf"), device=x.device)
-    for _ in range(attack.restarts):
-        rows = attack.begin(model, fresh(x, y, eps, draws.keys_from(generator, len(x), x.device)), norm)
+    for restart in range(attack.restarts):
+        keys = draws.keys_from(generator, len(x), x.device)
+        rows = attack.begin(model, fresh(x, y, eps, keys, restart), norm)
         for _ in range(attack.steps):
+            if over(rows, attack.steps).all():
+                break
             rows = attack.advance(model, rows, norm)
+        point = handed_over(rows)
         if attack.restarts == 1:
-            return rows["x_adv"]
+            return point
         with torch.no_grad():
-            z = model(rows["x_adv"])
+            z = model(point)
         loss, broken = cross_entropy(z, y), z.argmax(1) != y
         better = (broken & ~best_broken) | ((broken == best_broken) & (loss > best_loss))
-        best = torch.where(better.reshape(-1, *[1] * (x.ndim - 1)), rows["x_adv"], best)
+        best = torch.where(better.reshape(-1, *[1] * (x.ndim - 1)), point, best)
         best_loss = torch.where(better, loss, best_loss)
         best_broken |= broken
     return best

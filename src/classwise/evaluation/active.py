@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from classwise import draws
-from classwise.attacks.rows import Attack, Model, Rows, fresh, join, select
+from classwise.attacks.rows import Attack, Model, Rows, fresh, handed_over, join, over, seeks_distance, select
 from classwise.datasets.images import Images, IntArray
 from classwise.errors import UserError
 from classwise.evaluation.speed import channels_last
@@ -52,6 +52,7 @@ class Judge:
             "distance": torch.where(outside, 0.0, distance),
             "probs": p,
             "outside": outside,
+            "point": allowed,
         }
 
 
@@ -81,19 +82,28 @@ class Outcome:
     passes: int = 0  # gradient (or query) passes of single examples
     rejected: int = 0  # claimed broken by the accelerated model, refused by the untouched one
     outside: int = 0  # points outside the ball or the pixel range, refused
+    points: Array | None = None  # the points themselves, where they are to be kept
 
     @classmethod
-    def empty(cls, part: Images, num_classes: int) -> Outcome:
+    def empty(cls, part: Images, num_classes: int, keep_points: bool = False) -> Outcome:
         count = len(part)
         columns = {name: np.zeros(count) for name in COLUMNS if name not in ("index", "label", "attack", "eps")}
-        return cls(columns, np.zeros((count, num_classes), np.float32), np.zeros(count, bool))
+        columns["minimal"] += np.inf
+        points = part.batch(np.arange(count))[0].numpy() if keep_points else None
+        return cls(columns, np.zeros((count, num_classes), np.float32), np.zeros(count, bool), points=points)
+
+    def spend(self, places: Tensor, queries: Tensor) -> None:
+        """Model evaluations of a restart, added to those before."""
+        np.add.at(self.columns["queries"], places.cpu().numpy(), queries.cpu().numpy())
 
     def put(self, places: Tensor, verdict: dict[str, Tensor], steps: Tensor) -> None:
         at = places.cpu().numpy()
-        for name in ("prediction", "confidence", "true_prob", "loss", "distance"):
+        for name in ("prediction", "confidence", "true_prob", "loss", "distance", "minimal"):
             self.columns[name][at] = verdict[name].cpu().numpy()
         self.columns["step"][at] = steps.cpu().numpy()
         self.probs[at] = verdict["probs"].cpu().numpy()
+        if self.points is not None:
+            self.points[at] = verdict["point"].cpu().numpy()
         self.done[at] = True
 
 
@@ -128,7 +138,7 @@ class ActiveSet:
                     return self.outcome
                 continue
             if self.attack.steps == 0:
-                self.pending.append(_ended(active))
+                self.pending.append(self._ended(active))
                 active = {}
             else:
                 active = self._advance(active)
@@ -152,24 +162,26 @@ class ActiveSet:
         index = torch.from_numpy(self.part.positions[place])
         key = draws.keys(self.seed, index, 0) + draws.keys(self.seed, torch.from_numpy(restart), 1)
         eps = torch.from_numpy(self.eps[place]).to(x.dtype).to(self.device)
-        rows = self.attack.begin(self.fast, fresh(x, y, eps, key.to(self.device)), self.judge.norm)
-        own = {"place": torch.from_numpy(place), "restart": torch.from_numpy(restart)}
-        return {**rows, **{name: column.to(self.device) for name, column in own.items()}}
+        number = torch.from_numpy(restart).to(self.device)
+        rows = self.attack.begin(self.fast, fresh(x, y, eps, key.to(self.device), number), self.judge.norm)
+        return {**rows, "place": torch.from_numpy(place).to(self.device)}
 
     def _advance(self, active: Rows) -> Rows:
         moved = self.attack.advance(self.fast, active, self.judge.norm)
-        self.outcome.passes += len(active["y"])
-        z = moved["logits"]
-        require_finite(z)
-        claimed = (z.argmax(1) != moved["y"]) & (self.protocol == "any")
-        finished = (moved["t"] >= self.attack.steps) & ~claimed
-        # The model spoke of the point it was given: a broken example is kept there, not where it would go next.
-        tried = torch.where(claimed.reshape(-1, *[1] * (moved["x"].ndim - 1)), active["x_adv"], moved["x_adv"])
-        leaving = claimed | finished
-        if leaving.any():
-            self.pending.append(select({**moved, "tried": tried, "claimed": claimed}, leaving))
-            return select(moved, ~leaving) if not leaving.all() else {}
-        return moved
+        self.outcome.passes += int(_spent(moved).sum() - _spent(active).sum())
+        require_finite(moved["logits"])
+        if "best" in moved:
+            broken, point = (moved["best"] <= moved["eps"]) & (not self.seeking), moved["x_best"]
+        else:  # the model spoke of the point it was given: a broken example is kept there, not where it would go next
+            broken, point = moved["logits"].argmax(1) != moved["y"], active["x_adv"]
+        claimed = broken & (self.protocol == "any")
+        leaving = claimed | over(moved, self.attack.steps)
+        if not leaving.any():
+            return moved
+        at_end = handed_over(moved, self.seeking)
+        tried = torch.where(claimed.reshape(-1, *[1] * (point.ndim - 1)), point, at_end)
+        self.pending.append(select({**moved, "tried": tried, "claimed": claimed}, leaving))
+        return select(moved, ~leaving) if not leaving.all() else {}
 
     def _settle(self) -> None:
         """Judge a batch of what has left: record it, send it back, or give it its next restart."""
@@ -177,29 +189,69 @@ class ActiveSet:
             return
         now, self.pending = _cut(self.pending, self.batch)
         rows = join(now)
-        verdict = self.judge(rows["tried"], rows["x"], rows["y"], rows["eps"])
+        verdict = self._verdict(rows)
         self.outcome.outside += int(verdict["outside"].sum())
         standing = verdict["prediction"] == rows["y"]
         refused = standing & rows["claimed"]
-        again = standing & ~refused & (rows["restart"] + 1 < self.attack.restarts)
+        again = (standing | self.seeking) & ~refused & (rows["restart"] + 1 < self.attack.restarts)
         self._send_back(select(rows, refused))
         for place, restart in zip(rows["place"][again].tolist(), rows["restart"][again].tolist(), strict=True):
             self.waiting.append((place, restart + 1))
+        self.outcome.spend(rows["place"][~refused], _spent(rows)[~refused])
         final = ~refused & ~again
         spent = rows["restart"] * self.attack.steps + rows["t"] - rows["claimed"].long()
-        kept = {name: column[final] for name, column in verdict.items()}
-        self.outcome.put(rows["place"][final], kept, spent[final])
+        keep = self._nearer(rows["place"], verdict["minimal"], final) if self.seeking else final
+        self.outcome.put(rows["place"][keep], {name: column[keep] for name, column in verdict.items()}, spent[keep])
         self.report(int(final.sum()))
+
+    def _nearer(self, places: Tensor, minimal: Tensor, final: Tensor) -> Tensor:
+        """Which restarts came nearer than those before, or are the last of an example that has no row yet."""
+        at = places.cpu().numpy()
+        before, missing = (torch.from_numpy(a[at]) for a in (self.outcome.columns["minimal"], ~self.outcome.done))
+        return (minimal < before.to(minimal)) | (final & missing.to(final.device))
+
+    @torch.inference_mode()
+    def _verdict(self, rows: Rows) -> dict[str, Tensor]:
+        """The judge's columns, and `minimal`: the distance at which the point is known to break the example.
+
+        Where the nearest adversarial point is sought it may lie outside the ball: its distance is kept, and the
+        example is judged as it stands, at the clean image.
+        """
+        x, y, eps = rows["x"], rows["y"], rows["eps"]
+        verdict = self.judge(rows["tried"], x, y, torch.full_like(eps, torch.inf) if self.seeking else eps)
+        never = torch.full_like(verdict["distance"], torch.inf)
+        verdict["minimal"] = torch.where(verdict["prediction"] != y, verdict["distance"], never)
+        far = verdict["distance"] > eps * (1 + 1e-5) + 1e-6
+        if far.any():
+            for name, column in self.judge(x[far], x[far], y[far], eps[far]).items():
+                verdict[name][far] = column
+        return verdict
 
     def _send_back(self, rows: Rows) -> None:
         """Examples the fast model was wrong about: on with the attack, or to the judge with their last iterate."""
         self.outcome.rejected += len(rows["y"])
         state = {name: column for name, column in rows.items() if name not in ("tried", "claimed")}
-        ended = rows["t"] >= self.attack.steps
+        if "best" in state:  # that point is none: look for another
+            state["best"] = torch.full_like(state["best"], torch.inf)
+        ended = over(state, self.attack.steps)
         if ended.any():
-            self.pending.append(_ended(select(state, ended)))
+            self.pending.append(self._ended(select(state, ended)))
         if not ended.all():
             self.returning.append(select(state, ~ended))
+
+    def _ended(self, rows: Rows) -> Rows:
+        """Rows whose attack is over without a claim: the point it ends with goes to the judge."""
+        nobody = torch.zeros_like(rows["y"], dtype=torch.bool)
+        return {**rows, "tried": handed_over(rows, self.seeking), "claimed": nobody}
+
+    @property
+    def seeking(self) -> bool:
+        return seeks_distance(self.attack)
+
+
+def _spent(rows: Rows) -> Tensor:
+    """Model evaluations of the running restart."""
+    return rows.get("queries", rows["t"])
 
 
 def _count(*parts: Rows) -> int:
@@ -215,8 +267,3 @@ def _cut(parts: list[Rows], most: int) -> tuple[list[Rows], list[Rows]]:
     rows = join(parts)
     first, rest = ({name: column[part] for name, column in rows.items()} for part in (slice(most), slice(most, None)))
     return [first], [rest]
-
-
-def _ended(rows: Rows) -> Rows:
-    """Rows whose attack is over without a claim: their last iterate goes to the judge."""
-    return {**rows, "tried": rows["x_adv"], "claimed": torch.zeros_like(rows["y"], dtype=torch.bool)}

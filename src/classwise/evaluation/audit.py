@@ -17,23 +17,19 @@ from torch import Tensor, nn
 
 import classwise
 from classwise import attacks as attack_files
-from classwise import datasets
 from classwise import findings as record_findings
-from classwise.attacks.rows import Attack, Model
+from classwise.attacks.rows import Attack, Model, for_classes, needs_gradient
 from classwise.datasets.images import Images
-from classwise.datasets.tensors import from_user
 from classwise.errors import UserError, unknown
 from classwise.evaluation import folder as run_folder
 from classwise.evaluation import run, sanity
+from classwise.evaluation.inputs import Eps, device_of, grid, images_of, module_of, radii, with_names
 from classwise.evaluation.speed import Fast, accelerate, choose_batch, choose_workers
-from classwise.models import check_model, load_model
-from classwise.records import CLEAN, Array, Coverage, Meta, Protocol
+from classwise.models import check_model
+from classwise.records import CLEAN, AttackInfo, Coverage, Meta, Protocol
 from classwise.results import Audit, read_config
-from classwise.spec import number
 from classwise.terminal import progress_bar
-from classwise.threat import Norm, Threat
-
-Eps = float | str | Mapping[str, float | str] | Sequence[float] | Tensor
+from classwise.threat import Norm
 
 _MOST_PROBS = 100  # classes up to which the full probabilities are kept by default
 _AMP = {"float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -47,7 +43,10 @@ def audit(
     *,
     norm: Norm = "linf",
     protocol: Protocol = "any",
-    coverage: Coverage = "all",
+    coverage: Coverage | None = None,
+    eps_grid: int | None = None,
+    distances: bool = False,
+    save_adversarial: bool = False,
     out: str | Path | None = None,
     overwrite: bool = False,
     seed: int = 0,
@@ -78,26 +77,38 @@ def audit(
     data: tensors (x, y), a Dataset, a DataLoader, `Images`, or the name of a data set (then `root`, `split`).
     attacks: specs such as "pgd-20" or "pgd:steps=20,step=2/255,restarts=5", or attack objects.
     eps: the radius ("8/255"), one per class ({"cat": "4/255", "*": "8/255"}, "*" being all others), or one per example.
+        Several, "2/255,4/255,8/255", give a curve: every attack at each, from the smallest on; so does `eps_grid`,
+        which divides one radius into that many steps. What a smaller radius breaks is broken at every larger one.
     protocol: "any" (an example is robust if no point tried breaks it; what is broken leaves at once) or "final"
         (all steps on all examples, the last iterate is judged, as the papers' tables do).
-    coverage: "all" runs every attack on every example; "standing" only on those that no earlier attack broke.
+    coverage: "all" runs every attack on every example; "standing" only on those that no earlier attack broke. The
+        default is "all", except for a suite such as AutoAttack, which is meant as the other.
+    distances: attacks that look for the nearest adversarial point go on after they have found one in the ball, and
+        record its distance: robustness at any radius from one run.
+    save_adversarial: keep the points found, exact and rounded to 8 bits, in the run folder.
     out: a run folder. Killed and started again with the same call, the audit goes on.
     amp: "float16" or "bfloat16" for the gradient passes, never on a CPU. The judging model is always float32.
     force: go on although the model's inputs are out of range.
     """
     begin = time.perf_counter()
-    settings = Settings(norm, protocol, coverage, seed, confidence, batch_size, workers, amp, eot, probs, fold, force)
-    named = attack_files.parse(attacks, eot=eot if eot > 1 else None)
+    coverage = coverage or ("standing" if attack_files.has_suite(attacks) else "all")
+    settings = Settings(
+        norm, protocol, coverage, seed, confidence, batch_size, workers, amp, eot, probs, fold, force, save_adversarial
+    )
+    if save_adversarial and out is None:
+        raise UserError("save_adversarial writes into the run folder: give out=… (--out).")
+    named = attack_files.parse(attacks, eot=eot if eot > 1 else None, minimal=distances or None)
     named.pop(CLEAN, None)  # always runs, and first
-    images = _images(data, root, split, download, num_classes, class_names).subset(limit, per_class, classes, seed)
+    curve = grid(eps, eps_grid, norm)
+    images = images_of(data, root, split, download, num_classes, class_names).subset(limit, per_class, classes, seed)
     spec = type(model).__name__ if isinstance(model, nn.Module) else str(model)
-    module = _module(model, weights, normalize, images, num_classes, device)
+    module = module_of(model, weights, normalize, images, num_classes, device)
     folder = None if out is None else Path(out)
     with _evaluating(module) as was_training:
-        job, fast, findings = _prepare(module, images, named, eps, settings, was_training)
+        job, fast, findings = _prepare(module, images, named, eps, curve, settings, was_training)
         if folder is not None:
             job = _in_folder(job, folder, spec, settings, overwrite)
-        with progress_bar(len(images), [CLEAN, *named], progress) as report:
+        with progress_bar(len(images), [CLEAN, *job.attacks], progress) as report:
             records = run.evaluate(dataclasses.replace(job, report=report))
     findings += [_acceleration(note) for note in fast.notes]
     findings += record_findings.from_records(records, confidence)
@@ -124,6 +135,7 @@ class Settings:
     probs: bool | None
     fold: bool
     force: bool
+    save_adversarial: bool
 
     def __post_init__(self) -> None:
         _check_choice("norm", self.norm, ("linf", "l2"))
@@ -152,40 +164,58 @@ def _evaluating(model: nn.Module) -> Iterator[bool]:
 
 
 def _prepare(
-    model: nn.Module, images: Images, attacks: Mapping[str, Attack], eps: Eps, settings: Settings, was_training: bool
+    model: nn.Module,
+    images: Images,
+    attacks: Mapping[str, Attack],
+    eps: Eps,
+    curve: Mapping[str, float],
+    settings: Settings,
+    was_training: bool,
 ) -> tuple[run.Job, Fast, list[record_findings.Finding]]:
     """Check model and data against each other, look for findings, and decide how the work is done."""
-    device = _device(model)
+    device = device_of(model)
     example = images.batch(np.arange(min(8, len(images))))[0].to(device)
-    images = _with_names(images, check_model(model, example))
-    threat, radii = _radii(eps, images, settings.norm)
+    images = with_names(images, check_model(model, example))
+    attacks = {name: for_classes(attack, images.num_classes) for name, attack in attacks.items()}
+    black_box = getattr(model, "black_box", False)
+    if black_box:
+        _require_gradient_free(attacks)
+    threat, base = radii(max(curve.values()) if curve else eps, images, settings.norm)
     sample = sanity.draw_sample(model, images, device, settings.seed)
-    first = next(iter(attacks.values()), None)
-    findings = sanity.inspect(model, sample, first, settings.norm, was_training, settings.eot)
+    findings = sanity.inspect(model, sample, attacks, settings.norm, was_training, settings.eot)
     _stop_if_hopeless(findings, settings.force)
     randomised = any(finding.code == "randomised" for finding in findings)
-    fast = accelerate(model, example, fold=settings.fold and not randomised)
+    fast = Fast(model, 0, ()) if black_box else accelerate(model, example, fold=settings.fold and not randomised)
     alone = randomised or fast.model is model  # a model that cannot be copied cannot serve several threads
     workers = 1 if alone else settings.workers or choose_workers(device)
     batch = settings.batch_size or choose_batch(model, example, len(images), workers)
     infos = run.attack_infos(attacks, settings.protocol, settings.coverage)
-    meta = Meta(images.class_names, images.superclasses, settings.norm, threat.eps, settings.seed, infos, _versions())
     job = run.Job(
         model,
         _with_amp(fast, settings.amp, device),
         images,
         attacks,
         settings.norm,
-        radii,
-        meta,
+        base,
+        Meta(images.class_names, images.superclasses, settings.norm, threat.eps, settings.seed, infos, _versions()),
         run.Plan(batch, len(images), workers),
         device,
         settings.protocol,
-        settings.coverage,
         settings.eot,
         settings.probs if settings.probs is not None else images.num_classes <= _MOST_PROBS,
+        save_adversarial=settings.save_adversarial,
     )
-    return job, fast, findings
+    return run.along(job, curve) if curve else job, fast, findings
+
+
+def _require_gradient_free(attacks: Mapping[str, Attack]) -> None:
+    for name, attack in attacks.items():
+        if needs_gradient(attack):
+            able = [known for known in attack_files.names() if not needs_gradient(attack_files.attack_class(known))]
+            raise UserError(
+                f"{name} needs the gradient of the model, and a black box has none. Attacks that need only its "
+                f"answers: {', '.join(able)}."
+            )
 
 
 def _in_folder(job: run.Job, folder: Path, spec: str, settings: Settings, overwrite: bool) -> run.Job:
@@ -199,7 +229,8 @@ def _in_folder(job: run.Job, folder: Path, spec: str, settings: Settings, overwr
             "eps": job.meta.eps,
             "eps_per_example": None if np.ptp(job.eps) == 0 else run_folder.digest(job.eps),
             "protocol": job.protocol,
-            "coverage": job.coverage,
+            "coverage": settings.coverage,
+            "save_adversarial": job.save_adversarial,
             "seed": job.meta.seed,
             "eot": job.eot,
             "amp": settings.amp,
@@ -212,111 +243,19 @@ def _in_folder(job: run.Job, folder: Path, spec: str, settings: Settings, overwr
             "classes": list(job.images.class_names),
             "fingerprint": run_folder.fingerprint_data(job.images),
         },
-        "attacks": {name: dict(info.settings) for name, info in job.meta.attacks.items()},
+        "attacks": {name: _described(info) for name, info in job.meta.attacks.items()},
         "versions": dict(job.meta.versions),
     }
     return dataclasses.replace(job, folder=folder, plan=run_folder.settle(folder, config, plan, overwrite))
 
 
+def _described(info: AttackInfo) -> dict[str, Any]:
+    return {**info.settings, "eps": info.eps} if info.eps is not None else dict(info.settings)
+
+
 def _check_choice(what: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise unknown(what, value, known)
-
-
-def _images(
-    data: Any,
-    root: str | Path | None,
-    split: str,
-    download: bool,
-    num_classes: int | None,
-    class_names: Sequence[str] | None,
-) -> Images:
-    if isinstance(data, str):
-        images = datasets.load(data, root=root, split=split, download=download)
-        return images if class_names is None else dataclasses.replace(images, class_names=tuple(class_names))
-    return from_user(data, num_classes, class_names)
-
-
-def _module(
-    model: nn.Module | str | Path,
-    weights: str | Path | None,
-    normalize: Any,
-    images: Images,
-    num_classes: int | None,
-    device: str | torch.device | None,
-) -> nn.Module:
-    if isinstance(model, nn.Module):
-        if weights is not None or normalize is not None:
-            raise UserError("weights and normalize belong to a model spec; load_model(module, weights=…) takes both.")
-        return model if device is None else model.to(_usable(device))
-    channels = images.batch(np.arange(1))[0].shape[1]
-    return load_model(
-        model,
-        weights=weights,
-        num_classes=num_classes or images.num_classes,
-        in_channels=channels,
-        device=default_device() if device is None else _usable(device),
-        normalize=normalize,
-    )
-
-
-def default_device() -> torch.device:
-    """CUDA, else Apple's GPU, else the CPU."""
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-def _usable(device: str | torch.device) -> torch.device:
-    """The device, once a tensor has been put there."""
-    try:
-        return torch.zeros(1, device=device).device
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0].partition(" device type")[0]
-        raise UserError(f"cannot use the device {str(device)!r}: {reason}. Try cpu, cuda, cuda:1 or mps.") from error
-
-
-def _device(model: nn.Module) -> torch.device:
-    tensor = next(iter((*model.parameters(), *model.buffers())), None)
-    return torch.device("cpu") if tensor is None else tensor.device
-
-
-def _with_names(images: Images, outputs: int) -> Images:
-    """Class names for everything the model can answer; an error where the data has classes the model lacks."""
-    if images.labels.size and int(images.labels.max()) >= outputs:
-        raise UserError(
-            f"the data has label {int(images.labels.max())} but the model has only {outputs} outputs (labels "
-            f"0…{outputs - 1}). Load the model with num_classes={images.num_classes}, or choose other data."
-        )
-    if outputs == images.num_classes:
-        return images
-    names = [*images.class_names, *(f"class {k}" for k in range(images.num_classes, outputs))]
-    return dataclasses.replace(images, class_names=tuple(names[:outputs]), superclasses=None)
-
-
-def _radii(eps: Eps, images: Images, norm: Norm) -> tuple[Threat, Array]:
-    """The threat (with the largest radius) and one radius per example."""
-    if isinstance(eps, Mapping):
-        values = _radii_by_class(eps, images)
-    else:
-        given = number(eps) if isinstance(eps, str) else eps.cpu().numpy() if isinstance(eps, Tensor) else eps
-        values = np.asarray(given, dtype=float)
-        values = np.full(len(images), values) if values.ndim == 0 else values.reshape(-1)
-    if len(values) != len(images):
-        raise UserError(f"{len(values)} radii for {len(images)} examples: give one each, one per class, or one.")
-    Threat(norm, float(values.min()))  # raises where it is not a radius
-    return Threat(norm, float(values.max())), values
-
-
-def _radii_by_class(eps: Mapping[str, float | str], images: Images) -> Array:
-    given = {name: number(value) for name, value in eps.items()}
-    others = given.pop("*", None)
-    by_class = {images.class_number(name): value for name, value in given.items()}
-    for label in np.unique(images.labels).tolist():
-        if label not in by_class and others is None:
-            name = images.class_names[label]
-            raise UserError(f"eps has no radius for class {name!r}; add it, or '*' for all others.")
-    return np.array([by_class.get(label, others) for label in images.labels.tolist()], dtype=float)
 
 
 def _stop_if_hopeless(findings: Sequence[record_findings.Finding], force: bool) -> None:

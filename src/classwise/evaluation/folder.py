@@ -37,7 +37,7 @@ def digest(array: Array) -> str:
 
 def fingerprint_model(model: nn.Module) -> str:
     """A hash of every weight and buffer, so that a resumed run cannot mix two models."""
-    whole = hashlib.sha256()
+    whole = hashlib.sha256(str(getattr(model, "identity", "")).encode())  # of what has no weights to look at
     for name, tensor in sorted(model.state_dict().items()):
         whole.update(f"{name}{tuple(getattr(tensor, 'shape', ()))}".encode())
         if hasattr(tensor, "detach"):
@@ -57,7 +57,8 @@ def settle(folder: Path, config: Mapping[str, Any], plan: Plan, overwrite: bool 
     path = folder / "config.toml"
     try:
         if overwrite:
-            for old in (*folder.glob("records/*.parquet"), *folder.glob("tables/*.csv"), folder / "summary.json", path):
+            parts = [*folder.glob("records/*.parquet"), *folder.glob("adversarial/*.npz"), *folder.glob("tables/*.csv")]
+            for old in (*parts, folder / "summary.json", path):
                 old.unlink(missing_ok=True)
         if path.exists():
             return _resume(path, config)

@@ -24,8 +24,9 @@ import torch
 from torch import Tensor, nn
 
 from classwise import attacks as attack_files
+from classwise import points
 from classwise.attacks.clean import Clean
-from classwise.attacks.rows import Attack, Model, value_and_gradient
+from classwise.attacks.rows import Attack, Model, needs_gradient, value_and_gradient
 from classwise.datasets.images import Images, IntArray
 from classwise.errors import UserError
 from classwise.evaluation.active import ActiveSet, Judge, Outcome
@@ -47,7 +48,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything an evaluation needs. `eps` holds one radius per example; `fast` proposes, `model` decides."""
+    """Everything an evaluation needs; `fast` proposes, `model` decides.
+
+    eps: one radius per example, for the attacks that have none of their own in `radii`.
+    after: the attack whose broken examples an attack starts from, because they are broken for it too: the same attack
+        at a smaller radius. Others start from what is misclassified already.
+    """
 
     model: nn.Module | Model
     fast: Model
@@ -59,27 +65,64 @@ class Job:
     plan: Plan
     device: torch.device
     protocol: Protocol = "any"
-    coverage: Coverage = "all"
     eot: int = 1
     probs: bool = True
+    radii: Mapping[str, Array] = field(default_factory=dict)
+    after: Mapping[str, str] = field(default_factory=dict)
+    save_adversarial: bool = False
     folder: Path | None = None
     report: Callable[[str, int], None] = field(default=lambda attack, finished: None)
 
+    def standing(self, attack: str) -> bool:
+        """Whether the attack sees only what no earlier one has broken."""
+        return attack != CLEAN and self.meta.attacks[attack].coverage == "standing"
+
 
 def plan(fast: Model, example: Tensor, count: int, attacks: Mapping[str, Attack], batch: int, workers: int) -> Plan:
-    """Parts of about twenty seconds each, by the measured time of a gradient pass; at least two rounds of batches."""
+    """Parts of about twenty seconds each, by the measured time of a pass; at least two rounds of batches."""
     x = channels_last(example)
-    value_and_gradient(fast, x, torch.Tensor.sum)  # the first pass pays for set-up
+    differentiate = any(needs_gradient(attack) for attack in attacks.values())
+
+    def one_pass() -> None:
+        if differentiate:
+            value_and_gradient(fast, x, torch.Tensor.sum)
+        else:
+            with torch.no_grad():
+                fast(x)
+
+    one_pass()  # the first pays for set-up
     times = []
     for _ in range(3):
         begin = time.perf_counter()
-        value_and_gradient(fast, x, torch.Tensor.sum)
+        one_pass()
         times.append(time.perf_counter() - begin)
     seconds = min(times) / len(x)  # the quickest is the least disturbed
     passes = max((attack.steps * attack.restarts for attack in attacks.values()), default=0) / 2 + 1
     whole = batch * workers
     rounds = max(int(_SECONDS_PER_PART / (seconds * passes * whole)), 2)
     return Plan(batch, min(rounds * whole, count), workers)
+
+
+def along(job: Job, curve: Mapping[str, float]) -> Job:
+    """The job with every attack at every radius of the curve, the smallest radius first.
+
+    What was broken at a smaller radius is broken at a larger one, so each attack goes on from its predecessor.
+    """
+    attacks: dict[str, Attack] = {}
+    infos = {CLEAN: job.meta.attacks[CLEAN]}
+    radii: dict[str, Array] = {}
+    after: dict[str, str] = {}
+    smaller: str | None = None
+    for text, eps in curve.items():
+        for name, attack in job.attacks.items():
+            own = f"{name}@{text}"
+            attacks[own], radii[own] = attack, np.full(len(job.images), eps)
+            infos[own] = dataclasses.replace(job.meta.attacks[name], eps=eps, family=name)
+            if smaller is not None:
+                after[own] = f"{name}@{smaller}"
+        smaller = text
+    meta = dataclasses.replace(job.meta, attacks=infos)
+    return dataclasses.replace(job, attacks=attacks, meta=meta, radii=radii, after=after)
 
 
 def evaluate(job: Job) -> Records:
@@ -91,10 +134,9 @@ def evaluate(job: Job) -> Records:
         before: dict[str, Records] = {}
         for place, (name, attack) in enumerate(attacks.items()):
             path = None if job.folder is None else job.folder / "records" / part_name(place, name, number)
-            complete = name == CLEAN or job.coverage == "all"
-            records = _finished(path, job.images.positions[rows], complete)
+            records = _finished(path, job.images.positions[rows], complete=not job.standing(name))
             if records is None:
-                records = _attack_part(job, name, attack, rows, before)
+                records = _attack_part(job, name, attack, rows, before, path)
                 if path is not None:
                     _write(records, path)
             else:
@@ -113,10 +155,36 @@ def _write(records: Records, path: Path) -> None:
     try:
         records.write(path)
     except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror or error}. What was finished before is kept: make room, then "
-            "start again with the same command."
-        ) from error
+        raise cannot_write(path, error) from error
+
+
+def cannot_write(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"cannot write {path}: {error.strerror or error}. What was finished before is kept: make room, then "
+        "start again with the same command."
+    )
+
+
+def _write_points(job: Job, path: Path, part: Images, outcome: Outcome, keep: IntArray) -> dict[str, float]:
+    """Store the points of what the attack broke and was not misclassified anyway, and try them rounded to 8 bits."""
+    assert outcome.points is not None
+    columns = {name: column[keep] for name, column in outcome.columns.items()}
+    found = np.flatnonzero((columns["prediction"] != part.labels) & (columns["distance"] > 0))
+    exact, broken = outcome.points[keep][found], part.take(found)
+    judge = Judge(job.model, job.norm, job.eot)
+    prediction = np.zeros(len(found), np.int64)
+    for rows in (
+        np.arange(len(found))[begin : begin + job.plan.batch] for begin in range(0, len(found), job.plan.batch)
+    ):
+        x = (torch.from_numpy(points.rounded(exact[rows])).float() / 255).to(job.device)
+        y = torch.from_numpy(broken.labels[rows]).to(job.device)
+        prediction[rows] = judge(x, x, y, torch.zeros(len(x), device=job.device))["prediction"].cpu().numpy()
+    place = path.parent.parent / "adversarial" / f"{path.stem}.npz"
+    try:
+        points.write(place, broken.positions, broken.labels, prediction, exact)
+    except OSError as error:
+        raise cannot_write(place, error) from error
+    return {"kept": len(found), "survive_rounding": int((prediction != broken.labels).sum())}
 
 
 def _finished(path: Path | None, index: IntArray, complete: bool) -> Records | None:
@@ -131,15 +199,20 @@ def _finished(path: Path | None, index: IntArray, complete: bool) -> Records | N
     return records if fits else None
 
 
-def _attack_part(job: Job, name: str, attack: Attack, rows: IntArray, before: Mapping[str, Records]) -> Records:
-    part, eps = job.images.take(rows), job.eps[rows]
+def _attack_part(
+    job: Job, name: str, attack: Attack, rows: IntArray, before: Mapping[str, Records], path: Path | None
+) -> Records:
+    part, eps = job.images.take(rows), job.radii.get(name, job.eps)[rows]
     begin = time.perf_counter()
-    outcome = Outcome.empty(part, len(job.meta.class_names))
+    keeping = job.save_adversarial and name != CLEAN
+    outcome = Outcome.empty(part, len(job.meta.class_names), keeping)
     standing = np.ones(len(part), bool)
     if name != CLEAN and job.protocol == "any":
         _inherit(outcome, before[CLEAN], part)
+        if name in job.after:
+            _inherit(outcome, before[job.after[name]], part)
         standing = ~outcome.done
-    if name != CLEAN and job.coverage == "standing":
+    if job.standing(name):
         for earlier in before.values():
             broken = earlier.index[~earlier.correct]
             standing &= ~np.isin(part.positions, broken)
@@ -151,8 +224,8 @@ def _attack_part(job: Job, name: str, attack: Attack, rows: IntArray, before: Ma
         outcome = _with_room(job, attack, part, eps, outcome, places, name)
     seconds = time.perf_counter() - begin
     keep = np.arange(len(part))
-    if name != CLEAN and job.coverage == "standing":
-        keep = places
+    if job.standing(name):
+        keep = np.sort(places)
     stats = {
         "seconds": seconds,
         "passes": outcome.passes,
@@ -160,18 +233,21 @@ def _attack_part(job: Job, name: str, attack: Attack, rows: IntArray, before: Ma
         "outside": outcome.outside,
         "attacked": len(places),
     }
+    if keeping and path is not None:  # before the rows: a part whose rows are there is complete
+        stats |= _write_points(job, path, part.take(keep), outcome, keep)
     return _to_records(job, name, part.take(keep), eps[keep], outcome, keep, stats)
 
 
-def _inherit(outcome: Outcome, clean: Records, part: Images) -> None:
-    """Already misclassified examples are broken by the clean image itself, at distance and step 0."""
-    assert (clean.index == part.positions).all()
-    wrong = np.flatnonzero(~clean.correct)
-    for column in ("prediction", "confidence", "true_prob", "loss"):
-        outcome.columns[column][wrong] = clean.frame[column].to_numpy()[wrong]
-    if clean.probs is not None:
-        outcome.probs[wrong] = clean.probs[wrong]
-    outcome.done[wrong] = True
+def _inherit(outcome: Outcome, before: Records, part: Images) -> None:
+    """Examples that an earlier attack broke inside the ball, or that are misclassified anyway, are broken already."""
+    broken = before.take(np.flatnonzero(~before.correct))
+    order = np.argsort(part.positions)
+    at = order[np.searchsorted(part.positions, broken.index, sorter=order)]
+    for column, values in outcome.columns.items():
+        values[at] = broken.frame[column].to_numpy()
+    if broken.probs is not None:
+        outcome.probs[at] = broken.probs
+    outcome.done[at] = True
 
 
 def _with_room(
@@ -185,6 +261,7 @@ def _with_room(
             columns={key: column.copy() for key, column in outcome.columns.items()},
             probs=outcome.probs.copy(),
             done=outcome.done.copy(),
+            points=None if outcome.points is None else outcome.points.copy(),
         )
         reported = 0
 

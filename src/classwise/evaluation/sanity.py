@@ -6,14 +6,14 @@ After Carlini et al., "On Evaluating Adversarial Robustness" (2019), and AutoAtt
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from classwise.attacks.rows import Attack, craft
+from classwise.attacks.rows import Attack, craft, needs_gradient
 from classwise.datasets.images import Images
 from classwise.findings import Finding
 from classwise.losses import cross_entropy
@@ -43,12 +43,15 @@ def draw_sample(model: nn.Module, images: Images, device: torch.device, seed: in
 
 
 def inspect(
-    model: nn.Module, sample: Sample, attack: Attack | None, norm: Norm, was_training: bool, eot: int
+    model: nn.Module, sample: Sample, attacks: Mapping[str, Attack], norm: Norm, was_training: bool, eot: int
 ) -> list[Finding]:
     """Every finding about the model on the sample. `model` is in eval mode; `was_training` says how it came."""
     findings = [*_train_mode(was_training), *_range(model, sample), *_probabilities(sample)]
     randomised = list(_randomised(model, sample, eot))
-    findings += [*randomised, *_zero_gradients(model, sample)]
+    findings += randomised
+    if any(needs_gradient(attack) for attack in attacks.values()):
+        findings += _zero_gradients(model, sample)
+    attack = next(iter(attacks.values()), None)
     if attack is not None and not randomised and eot == 1:
         findings += _zero_radius(model, sample, attack, norm)
     return findings

@@ -162,7 +162,6 @@ def _add_into(a: Tensor, b: Tensor) -> Tensor:
     return a.add_(b) if a.shape == b.shape and a.dtype == b.dtype else a + b
 
 
-
 def _overwrite(graph: torch.fx.GraphModule) -> None:
     """Let sums and ReLUs write over what they read, where nobody else reads it: less memory to touch.
 

@@ -1,0 +1,142 @@
+"""What an audit is given, made into what it needs: images, a module on its device, a radius for every example."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from classwise import datasets
+from classwise.datasets.images import Images
+from classwise.datasets.tensors import from_user
+from classwise.errors import UserError
+from classwise.models import load_model
+from classwise.records import Array
+from classwise.spec import number
+from classwise.threat import Norm, Threat
+
+Eps: TypeAlias = "float | str | Mapping[str, float | str] | Sequence[float] | Sequence[str] | Tensor"
+
+
+def images_of(
+    data: Any,
+    root: str | Path | None,
+    split: str,
+    download: bool,
+    num_classes: int | None,
+    class_names: Sequence[str] | None,
+) -> Images:
+    if isinstance(data, str):
+        images = datasets.load(data, root=root, split=split, download=download)
+        return images if class_names is None else dataclasses.replace(images, class_names=tuple(class_names))
+    return from_user(data, num_classes, class_names)
+
+
+def module_of(
+    model: nn.Module | str | Path,
+    weights: str | Path | None,
+    normalize: Any,
+    images: Images,
+    num_classes: int | None,
+    device: str | torch.device | None,
+) -> nn.Module:
+    if isinstance(model, nn.Module):
+        if weights is not None or normalize is not None:
+            raise UserError("weights and normalize belong to a model spec; load_model(module, weights=…) takes both.")
+        return model if device is None else model.to(usable(device))
+    channels = images.batch(np.arange(1))[0].shape[1]
+    return load_model(
+        model,
+        weights=weights,
+        num_classes=num_classes or images.num_classes,
+        in_channels=channels,
+        device=default_device() if device is None else usable(device),
+        normalize=normalize,
+    )
+
+
+def default_device() -> torch.device:
+    """CUDA, else Apple's GPU, else the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def usable(device: str | torch.device) -> torch.device:
+    """The device, once a tensor has been put there."""
+    try:
+        return torch.zeros(1, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].partition(" device type")[0]
+        raise UserError(f"cannot use the device {str(device)!r}: {reason}. Try cpu, cuda, cuda:1 or mps.") from error
+
+
+def device_of(model: nn.Module) -> torch.device:
+    tensor = next(iter((*model.parameters(), *model.buffers())), None)
+    return torch.device("cpu") if tensor is None else tensor.device
+
+
+def with_names(images: Images, outputs: int) -> Images:
+    """Class names for everything the model can answer; an error where the data has classes the model lacks."""
+    if images.labels.size and int(images.labels.max()) >= outputs:
+        raise UserError(
+            f"the data has label {int(images.labels.max())} but the model has only {outputs} outputs (labels "
+            f"0…{outputs - 1}). Load the model with num_classes={images.num_classes}, or choose other data."
+        )
+    if outputs == images.num_classes:
+        return images
+    names = [*images.class_names, *(f"class {k}" for k in range(images.num_classes, outputs))]
+    return dataclasses.replace(images, class_names=tuple(names[:outputs]), superclasses=None)
+
+
+def radii(eps: Eps, images: Images, norm: Norm) -> tuple[Threat, Array]:
+    """The threat (with the largest radius) and one radius per example."""
+    if isinstance(eps, Mapping):
+        values = _radii_by_class(eps, images)
+    else:
+        given = number(eps) if isinstance(eps, str) else eps.cpu().numpy() if isinstance(eps, Tensor) else eps
+        values = np.asarray(given, dtype=float)
+        values = np.full(len(images), values) if values.ndim == 0 else values.reshape(-1)
+    if len(values) != len(images):
+        raise UserError(f"{len(values)} radii for {len(images)} examples: give one each, one per class, or one.")
+    Threat(norm, float(values.min()))  # raises where it is not a radius
+    return Threat(norm, float(values.max())), values
+
+
+def _radii_by_class(eps: Mapping[str, float | str], images: Images) -> Array:
+    given = {name: number(value) for name, value in eps.items()}
+    others = given.pop("*", None)
+    by_class = {images.class_number(name): value for name, value in given.items()}
+    for label in np.unique(images.labels).tolist():
+        if label not in by_class and others is None:
+            name = images.class_names[label]
+            raise UserError(f"eps has no radius for class {name!r}; add it, or '*' for all others.")
+    return np.array([by_class.get(label, others) for label in images.labels.tolist()], dtype=float)
+
+
+def grid(eps: Eps, steps: int | None, norm: Norm) -> dict[str, float]:
+    """The radii of a curve by the names they were given, smallest first; empty where one radius is asked for.
+
+    A curve is text with commas ("2/255,4/255,8/255"), a list of such text, or `steps` equal steps up to one radius.
+    """
+    if isinstance(eps, str) and "," in eps:
+        eps = [part.strip() for part in eps.split(",") if part.strip()]
+    several = isinstance(eps, Sequence) and not isinstance(eps, str) and any(isinstance(part, str) for part in eps)
+    if steps is not None:
+        if several or not isinstance(eps, (str, float, int)):
+            raise UserError("eps_grid divides one radius into steps; give eps as one number, such as 8/255.")
+        if steps < 2:
+            raise UserError(f"eps_grid must be at least 2 steps, got {steps}.")
+        whole = Threat(norm, number(eps)).eps
+        return {f"{whole * step / steps:.4g}": whole * step / steps for step in range(1, steps + 1)}
+    if not several:
+        return {}
+    named = {str(part): Threat(norm, number(part)).eps for part in eps}  # type: ignore[union-attr]
+    if len(set(named.values())) < len(list(eps)):  # type: ignore[arg-type]
+        raise UserError(f"eps {', '.join(named)} gives a radius twice; leave one of them out.")
+    return dict(sorted(named.items(), key=lambda item: item[1]))
