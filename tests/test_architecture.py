@@ -27,6 +27,7 @@ WITHOUT_TORCH = {
     "report",
     "results",
     "spec",
+    "storage",
     "terminal",
 }
 
@@ -34,7 +35,8 @@ WITHOUT_TORCH = {
 MAY_IMPORT = {
     "errors": set[str](),
     "spec": {"errors"},
-    "records": {"errors"},
+    "storage": set[str](),
+    "records": {"errors", "storage"},
     "draws": {"errors"},
     "losses": {"errors"},
     "threat": {"errors", "spec"},

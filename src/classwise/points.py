@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from classwise.errors import UserError
-from classwise.records import Array, safe_name, whole_file
+from classwise.records import Array
+from classwise.storage import safe_name, whole_file
 
 KEYS = ("index", "label", "prediction", "survives", "exact", "rounded")
 

@@ -7,14 +7,12 @@ Nothing here needs torch.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from classwise.errors import UserError, unknown
+from classwise.storage import whole_file
 
 Array = npt.NDArray[Any]
 Protocol = Literal["any", "final"]
@@ -298,24 +297,3 @@ def _total(stats: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, dict
             for key, value in values.items():
                 mine[key] = mine.get(key, 0) + value
     return total
-
-
-@contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write that appears under its name only when it is complete: written beside, synced, renamed."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as handle:
-            yield handle
-            handle.flush()
-            os.fsync(handle.fileno())
-        partial.replace(path)
-    finally:
-        with contextlib.suppress(OSError):  # the parent may be no folder at all; what was raised says so
-            partial.unlink(missing_ok=True)
-
-
-def safe_name(name: str) -> str:
-    """The name of an attack as part of a file name."""
-    return "".join(c if c.isalnum() or c in "-_.=" else "_" for c in name)

@@ -16,7 +16,8 @@ from classwise.errors import UserError
 from classwise.findings import Finding
 from classwise.metrics import confusion as confusion_metric
 from classwise.metrics import worst as worst_metric
-from classwise.records import CLEAN, WORST_CASE, Array, Records, safe_name, whole_file
+from classwise.records import CLEAN, WORST_CASE, Array, Records
+from classwise.storage import safe_name, whole_file
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -23,7 +23,7 @@ from classwise.attacks.rows import Attack, Model, Rows
 from classwise.datasets.images import ArrayPixels, Images
 from classwise.errors import UserError
 from classwise.evaluation.active import ActiveSet, Judge, Outcome
-from classwise.threat import Norm
+from classwise.threat import Norm, norms
 
 EPS, ALPHA = 0.08, 0.02
 PGD = Pgd(steps=4, step=ALPHA, start="none")
@@ -350,3 +350,81 @@ def test_noise_tries_as_many_points_as_it_says(draws: int) -> None:
     fast, judge = Spy(slope, []), Spy(slope, [])
     attack(Noise(draws=draws), with_margins([0.9, 0.9]), fast=fast, judge=judge, batch=2)
     assert sum(fast.sizes) + sum(judge.sizes) == 2 * draws
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Goes down the slope by 0.01 a step, out of any ball, and remembers the nearest point that is misclassified.
+
+    The second restart walks in steps of 0.003 and so stops nearer, if it gets there. `wrong` pretends a find at the first step.
+    """
+
+    steps: int = 30
+    restarts: int = 1
+    minimal: bool = False
+    wrong: bool = False
+    last: int = 1000
+
+    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+        never = torch.full_like(rows["eps"], torch.inf)
+        return {**rows, "x_adv": rows["x"], "x_best": rows["x"], "best": never, "done": rows["t"] < 0}
+
+    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+        z, t = model(rows["x_adv"]), rows["t"] + 1
+        away = norms(rows["x_adv"] - rows["x"], norm)
+        found = (z.argmax(1) != rows["y"]) | ((t == 2) & self.wrong)
+        nearer = found & (away < rows["best"])
+        best = torch.where(nearer, away, rows["best"])
+        x_best = torch.where(nearer[:, None, None, None], rows["x_adv"], rows["x_best"])
+        pace = torch.where(rows["restart"] == 1, 0.003, 0.01)[:, None, None, None]
+        downhill = torch.tensor([-1.0, 1.0]) * pace
+        after = {"x_adv": rows["x_adv"] + downhill, "logits": z, "t": t, "best": best, "x_best": x_best}
+        return {**rows, **after, "done": t >= self.last, "queries": 3 * t}
+
+
+class TestNearestPoint:
+    """Margins fall by 0.03 for each 0.01 away: 0.05, 0.14 and 0.5 are crossed at 0.02, 0.05 and 0.17 of the walk."""
+
+    MARGINS = (0.05, 0.14, 0.5)
+
+    def test_an_example_is_broken_once_a_point_in_the_ball_is_found(self) -> None:
+        outcome = attack(Walk(), with_margins(self.MARGINS), eps=0.04)
+        assert outcome.columns["prediction"].tolist() == [1, 0, 0]
+        np.testing.assert_allclose(outcome.columns["minimal"], [0.02, np.inf, np.inf], atol=1e-6)
+        np.testing.assert_allclose(outcome.columns["distance"], [0.02, 0, 0], atol=1e-6)
+        assert outcome.columns["queries"].tolist() == [9, 90, 90]  # three evaluations a step
+        assert outcome.passes == 189
+        assert outcome.outside == 0
+
+    def test_seeking_distances_goes_on_beyond_the_ball(self) -> None:
+        outcome = attack(Walk(minimal=True), with_margins(self.MARGINS), eps=0.04)
+        assert outcome.columns["prediction"].tolist() == [1, 0, 0]  # robust at this radius all the same
+        np.testing.assert_allclose(outcome.columns["minimal"], [0.02, 0.05, 0.17], atol=1e-6)
+        np.testing.assert_allclose(outcome.columns["distance"], [0.02, 0, 0], atol=1e-6)
+        np.testing.assert_allclose(outcome.columns["true_prob"][1:], 1 / (1 + np.exp(-2 * np.array([0.14, 0.5]))))
+
+    def test_the_nearest_of_all_restarts_is_kept(self) -> None:
+        outcome = attack(Walk(minimal=True, restarts=3), with_margins(self.MARGINS), eps=0.04, batch=2)
+        np.testing.assert_allclose(outcome.columns["minimal"], [0.018, 0.048, 0.17], atol=1e-6)
+        assert outcome.columns["queries"].tolist() == [270, 270, 270]
+
+    def test_what_the_judge_refuses_is_looked_for_again(self) -> None:
+        outcome = attack(Walk(wrong=True), with_margins(self.MARGINS), eps=0.06)
+        assert outcome.rejected == 3
+        assert outcome.columns["prediction"].tolist() == [1, 1, 0]
+        np.testing.assert_allclose(outcome.columns["minimal"], [0.02, 0.05, np.inf], atol=1e-6)
+
+    def test_done_ends_an_attack_before_its_steps(self) -> None:
+        outcome = attack(Walk(last=4), with_margins(self.MARGINS), eps=0.06)
+        assert outcome.columns["prediction"].tolist() == [1, 0, 0]
+        assert outcome.columns["step"].tolist() == [2, 4, 4]
+
+    def test_the_points_are_kept_where_asked(self) -> None:
+        images = with_margins(self.MARGINS)
+        outcome = Outcome.empty(images, 2, keep_points=True)
+        judge, radii = Judge(slope, "linf"), np.full(3, 0.06)
+        ActiveSet(Walk(), slope, judge, images, radii, outcome, "any", 2, 0, torch.device("cpu")).run(np.arange(3))
+        assert outcome.points is not None
+        x = images.batch(np.arange(3))[0].numpy()
+        away = np.abs(outcome.points - x).reshape(3, -1).max(1)
+        np.testing.assert_allclose(away, [0.02, 0.05, 0], atol=1e-6)

@@ -31,7 +31,8 @@ from classwise.datasets.images import Images, IntArray
 from classwise.errors import UserError
 from classwise.evaluation.active import ActiveSet, Judge, Outcome
 from classwise.evaluation.speed import channels_last, out_of_memory, replica
-from classwise.records import CLEAN, COLUMNS, Array, AttackInfo, Coverage, Meta, Protocol, Records, safe_name
+from classwise.records import CLEAN, COLUMNS, Array, AttackInfo, Coverage, Meta, Protocol, Records
+from classwise.storage import safe_name
 from classwise.threat import Norm
 
 _SECONDS_PER_PART = 20.0  # about how much work a kill may cost

@@ -9,7 +9,6 @@ Only tensors and plain values, so `torch.load(path, weights_only=True)` reads it
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from classwise.errors import UserError
 from classwise.models.normalize import normalization_of
 from classwise.models.programs import kind_of_program
 from classwise.models.reading import read_file
+from classwise.storage import whole_file
 
 FORMAT = 1
 
@@ -39,17 +39,8 @@ def save_checkpoint(
         "normalize": None if normalize is None else [list(part) for part in normalize],
         "extra": extra,
     }
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("wb") as handle:
-            torch.save({"classwise": header, "state_dict": model.state_dict()}, handle)
-            handle.flush()
-            os.fsync(handle.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(Path(path)) as handle:
+        torch.save({"classwise": header, "state_dict": model.state_dict()}, handle)
 
 
 def _root(spec: str) -> str:
