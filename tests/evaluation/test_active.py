@@ -356,7 +356,7 @@ def test_noise_tries_as_many_points_as_it_says(draws: int) -> None:
 class Walk:
     """Goes down the slope by 0.01 a step, out of any ball, and remembers the nearest point that is misclassified.
 
-    The second restart walks in steps of 0.003 and so stops nearer, if it gets there. `wrong` pretends a find at the first step.
+    The second restart walks in steps of 0.003 and so stops nearer, if it gets there. `wrong` pretends an early find.
     """
 
     steps: int = 30
