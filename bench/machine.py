@@ -7,7 +7,7 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-PACKAGES = ("classwise", "torch", "numpy", "torchattacks", "foolbox", "adversarial-robustness-toolbox")
+PACKAGES = ("classwise", "torch", "numpy", "torchattacks", "foolbox", "adversarial-robustness-toolbox", "pyautoattack")
 
 
 def processor() -> str:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import torch
 
-from bench import libraries, machine, memory, throughput
+from bench import autoattack, libraries, machine, memory, throughput
 from bench.markdown import bullets
 from bench.setting import Setting, prepare
 from classwise.errors import UserError
 
-BENCHMARKS = {"libraries": libraries, "throughput": throughput, "memory": memory}
+BENCHMARKS = {"libraries": libraries, "autoattack": autoattack, "throughput": throughput, "memory": memory}
 DOCUMENT = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 
 

@@ -1,0 +1,142 @@
+"""AutoAttack's standard version on the same model and images: classwise beside the reference implementation.
+
+Both run APGD-CE, APGD-T, FAB-T and Square with their published constants, each on what the ones before left standing.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+import classwise as cw
+from bench.markdown import bullets, paragraph, percent, table
+from bench.setting import EPS, SPEC, Setting
+from classwise.spec import number
+
+TITLE = "AutoAttack beside the reference"
+
+COUNT = 200
+ATTACKS = ("apgd_ce", "apgd_t", "fab_t", "square")
+_ALL = "all four"
+_ROUNDS = 3  # each takes minutes
+_HEADER = (
+    "attack",
+    "classwise, s",
+    "min–max",
+    "reference, s",
+    "min–max",
+    "ratio",
+    "classwise stands",
+    "reference stands",
+)
+_NOTES = (
+    "The reference is the public code of AutoAttack as packaged in `pyautoattack`, used as its documentation shows: "
+    "all images in one batch (its default is 250), and a model whose parameters ask for no gradient.",
+    "classwise: `cw.audit(model, (x, y), 'autoattack')`, with all it does by default; the seconds of an attack contain "
+    "the verification of what it found.",
+    "Both are run with seed 0 in every round; classwise draws random numbers per example, so they differ.",
+)
+
+
+@dataclass
+class Evaluation:
+    """How many images stand after each attack, which stand in the end, and what each attack took, round by round."""
+
+    standing: dict[str, int] = field(default_factory=dict)
+    robust: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+    def took(self, attack: str, seconds: float) -> None:
+        self.seconds.setdefault(attack, []).append(seconds)
+
+
+def run_classwise(model: nn.Module, x: Tensor, y: Tensor, into: Evaluation) -> None:
+    begin = time.perf_counter()
+    audit = cw.audit(model, (x, y), "autoattack", eps=EPS, progress=False)
+    into.took(_ALL, time.perf_counter() - begin)
+    for name, attack in zip(ATTACKS, audit.attacks, strict=True):
+        into.standing[name] = int(audit.rows(attack).correct.sum())
+        into.took(name, audit.timing["attacks"][attack]["seconds"])
+    into.robust = audit.rows().correct
+
+
+def run_reference(model: nn.Module, x: Tensor, y: Tensor, into: Evaluation) -> None:
+    from pyautoattack import AutoAttack
+
+    suite = AutoAttack(model, norm="Linf", eps=number(EPS), version="standard", seed=0)
+    parts = (suite.apgd, suite.apgd_targeted, suite.fab, suite.square)
+    for name, attack in zip(ATTACKS, parts, strict=True):
+        attack.perturb = _watched(attack.perturb, model, name, into)
+    begin = time.perf_counter()
+    x_adv, _ = suite.run_standard_evaluation(x, y)
+    into.took(_ALL, time.perf_counter() - begin)
+    with torch.no_grad():
+        into.robust = (model(x_adv).argmax(1) == y).numpy()
+
+
+def _watched(attack: Callable[..., Tensor], model: nn.Module, name: str, into: Evaluation) -> Callable[..., Tensor]:
+    """The attack, with its time and how many it leaves standing noted; all images come in one batch."""
+
+    def perturb(x: Tensor, y: Tensor) -> Tensor:
+        begin = time.perf_counter()
+        x_adv = attack(x, y)
+        into.took(name, time.perf_counter() - begin)
+        into.standing[name] = int((model(x_adv).argmax(1) == y).sum())
+        return x_adv
+
+    return perturb
+
+
+SIDES: dict[str, Callable[[nn.Module, Tensor, Tensor, Evaluation], None]] = {
+    "classwise": run_classwise,
+    "reference": run_reference,
+}
+
+
+def run(setting: Setting) -> str:
+    images = setting.images(COUNT)
+    x, y = images.batch(np.arange(len(images)))
+    model = setting.model().requires_grad_(False)
+    found = {side: Evaluation() for side in SIDES}
+    for turn in range(_ROUNDS):
+        for side in SIDES if turn % 2 else reversed(SIDES):
+            gc.collect()
+            SIDES[side](model, x, y, found[side])
+            print(f"  round {turn + 1} of {_ROUNDS}: {side} {found[side].seconds[_ALL][-1]:.1f} s", file=sys.stderr)
+    return _section(setting, found["classwise"], found["reference"], len(y))
+
+
+def _section(setting: Setting, ours: Evaluation, theirs: Evaluation, count: int) -> str:
+    differing = int((ours.robust != theirs.robust).sum())
+    return "\n\n".join(
+        [
+            paragraph(
+                f"Model: `{SPEC}`, {setting.about}. Data: the first {count} images of the {setting.data}.",
+                f"AutoAttack standard, linf {EPS}; {torch.get_num_threads()} threads for both. Median of {_ROUNDS}",
+                "rounds in one process, in turns.",
+            ),
+            table(_HEADER, [_row(name, ours, theirs) for name in (*ATTACKS, _ALL)]),
+            f"Robust accuracy: classwise {percent(ours.robust.mean())}, reference {percent(theirs.robust.mean())}; "
+            f"the verdict differs on {differing} of {count} images.",
+            bullets(*_NOTES),
+        ]
+    )
+
+
+def _row(attack: str, ours: Evaluation, theirs: Evaluation) -> list[str]:
+    last = ATTACKS[-1] if attack == _ALL else attack
+    cells = [attack]
+    for side in (ours, theirs):
+        seconds = side.seconds[attack]
+        cells += [f"{statistics.median(seconds):.1f}", f"{min(seconds):.1f}–{max(seconds):.1f}"]
+    ratio = statistics.median(theirs.seconds[attack]) / statistics.median(ours.seconds[attack])
+    return [*cells, f"{ratio:.2f}", str(ours.standing[last]), str(theirs.standing[last])]
