@@ -332,7 +332,7 @@ class TestAnswer:
         assert sorted(summary) == sorted(top)
         assert list(summary["attacks"]) == ["clean", "fgsm", "pgd-8"]
         for attack in summary["attacks"].values():
-            assert sorted(attack) == sorted(set(entry) - {"superclass"})
+            assert sorted(attack) == sorted(set(entry) - {"superclass", "eps", "family"})
             assert len(attack["by_class"]) == 3
         assert summary["attacks"]["pgd-8"]["worst"].keys() == {"class", "accuracy", "low", "high"}
         assert summary["threat"] == {"norm": "linf", "eps": EPS}

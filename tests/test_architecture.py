@@ -17,6 +17,7 @@ ROOT = Path(classwise.__file__).parent
 
 #: Rooms (a file or a folder of the package) that work where torch is not installed.
 WITHOUT_TORCH = {
+    "anytime",
     "errors",
     "figures",
     "findings",
@@ -40,7 +41,10 @@ MAY_IMPORT = {
     "draws": {"errors"},
     "losses": {"errors"},
     "threat": {"errors", "spec"},
-    "attacks": {"draws", "errors", "losses", "spec", "threat"},
+    "hyperplane": {"threat"},
+    "attacks": {"draws", "errors", "hyperplane", "losses", "spec", "threat"},
+    "anytime": {"errors", "metrics"},
+    "points": {"errors", "records", "storage"},
     "metrics": {"errors", "records", "spec"},
 }
 

@@ -107,6 +107,84 @@ class TestWeakAttack:
         audit = audit_of({"noise-10": [50, 5, 60], "pgd-20": [60, 5, 80]}, WIDE, infos=standing)
         assert found(audit) == {}
 
+    @pytest.mark.parametrize("kind", ["square", "nattack", "transfer"])
+    def test_an_attack_without_gradient_that_breaks_what_the_gradient_cannot(self, audit_of: Make, kind: str) -> None:
+        audit = audit_of({f"{kind}-10": [50, 5, 60], "pgd-20": [60, 5, 80]}, WIDE)
+        assert found(audit)["blind_beats_gradient"].what.startswith(f"{kind}-10 breaks 10.0%")
+
+    def test_attacks_are_compared_at_their_own_radius(self, audit_of: Make) -> None:
+        """Noise at the larger radius beats the gradient at the smaller one, as it may, but not that at its own."""
+        right = {"noise@2": [99, 99, 99], "pgd@2": [90, 40, 90], "noise@8": [50, 40, 50], "pgd@8": [20, 5, 30]}
+        audit = audit_of(right, WIDE, infos=curve(*right))
+        assert "blind_beats_gradient" not in found(audit)
+        weaker = audit_of({**right, "pgd@2": [100, 100, 100], "noise@2": [90, 90, 90]}, WIDE, infos=curve(*right))
+        assert (
+            found(weaker)["blind_beats_gradient"].what == "noise@2 breaks 10.0% of the examples that pgd@2 could not."
+        )
+
+
+def curve(*names: str) -> dict[str, AttackInfo]:
+    """The metadata of attacks called family@eps."""
+    split = {name: name.split("@") for name in names}
+    return {
+        name: AttackInfo({"name": family}, "final", "all", float(eps), family) for name, (family, eps) in split.items()
+    }
+
+
+def pgd(**settings: float) -> AttackInfo:
+    return AttackInfo({"name": "pgd", "steps": 20, "step": None, "restarts": 1, **settings})
+
+
+class TestMoreIsNotWeaker:
+    """k examples that only the stronger attack leaves standing: p = 2 · 2⁻ᵏ, below 0.05 from k = 6."""
+
+    @pytest.mark.parametrize(("stand", "said"), [(46, True), (45, False), (40, False), (30, False)])
+    def test_steps(self, audit_of: Make, stand: int, said: bool) -> None:
+        audit = audit_of(
+            {"pgd-20": [40, 5, 80], "pgd-100": [stand, 5, 80]}, WIDE, infos={"pgd-20": pgd(), "pgd-100": pgd(steps=100)}
+        )
+        finding = found(audit).get("more_steps_weaker")
+        assert (finding is not None) is said
+        if finding:
+            assert finding.what == (
+                "pgd-100 leaves 2.0% more examples standing than pgd-20, which tries less (p = 0.031)."
+            )
+
+    def test_restarts_too(self, audit_of: Make) -> None:
+        infos = {"pgd-20": pgd(), "pgd-20:restarts=5": pgd(restarts=5)}
+        audit = audit_of({"pgd-20": [40, 5, 80], "pgd-20:restarts=5": [60, 5, 80]}, WIDE, infos=infos)
+        assert "pgd-20:restarts=5 leaves" in found(audit)["more_steps_weaker"].what
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            pgd(steps=100, step=0.1),
+            pgd(steps=100, restarts=0),
+            AttackInfo({**pgd(steps=100).settings, "name": "margin_pgd"}),
+        ],
+    )
+    def test_only_of_attacks_that_differ_in_effort_alone(self, audit_of: Make, other: AttackInfo) -> None:
+        audit = audit_of({"pgd-20": [40, 5, 80], "other": [60, 5, 80]}, WIDE, infos={"pgd-20": pgd(), "other": other})
+        assert "more_steps_weaker" not in found(audit)
+
+    def test_many_pairs_are_corrected_for(self, audit_of: Make) -> None:
+        """Three pairs, two of them with p = 0.031 each: by Holm neither is beyond chance."""
+        infos = {f"pgd-{steps}": pgd(steps=steps) for steps in (10, 20, 100)}
+        audit = audit_of({"pgd-10": [40, 5, 80], "pgd-20": [40, 5, 80], "pgd-100": [46, 5, 80]}, WIDE, infos=infos)
+        assert "more_steps_weaker" not in found(audit)
+
+    @pytest.mark.parametrize(("stand", "said"), [(46, True), (45, False), (30, False)])
+    def test_a_larger_radius(self, audit_of: Make, stand: int, said: bool) -> None:
+        right = {"pgd@2": [40, 5, 80], "pgd@8": [stand, 5, 80]}
+        finding = found(audit_of(right, WIDE, infos=curve(*right))).get("larger_eps_weaker")
+        assert (finding is not None) is said
+        if finding:
+            assert finding.what.startswith("pgd@8 leaves 2.0% more examples standing than pgd@2, in a smaller ball")
+
+    def test_families_are_not_mixed(self, audit_of: Make) -> None:
+        right = {"pgd@2": [40, 5, 80], "fgsm@8": [60, 5, 80]}
+        assert "larger_eps_weaker" not in found(audit_of(right, WIDE, infos=curve(*right)))
+
 
 def test_refusals_are_reported(audit_of: Make) -> None:
     stats = {"pgd-20": {"rejected": 3.0, "outside": 2.0}, "fgsm": {"rejected": 0.0, "outside": 0.0}}

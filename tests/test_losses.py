@@ -82,3 +82,45 @@ def test_the_temperature_scales_the_gap() -> None:
     z, y = torch.tensor([[4.0, 0.0]]), torch.tensor([0])
     assert losses.log_odds(z, y, 50.0).item() == pytest.approx(-200)
     assert losses.cross_entropy(z, y, 0.25).item() == pytest.approx(np.log1p(np.exp(-1)))
+
+
+def test_the_ratio_by_hand() -> None:
+    z = torch.tensor([[5.0, 1.0, 3.0, -2.0], [5.0, 1.0, 3.0, -2.0]], dtype=torch.float64)
+    y = torch.tensor([0, 1])
+    assert losses.dlr(z, y).tolist() == pytest.approx([(3 - 5) / (5 - 1), (5 - 1) / (5 - 1)])
+    target = torch.tensor([3, 2])
+    assert losses.targeted_dlr(z, y, target).tolist() == pytest.approx([-7 / (5 + 0.5), 2 / (5 + 0.5)])
+
+
+def test_shift_and_scale_do_not_change_the_ratio() -> None:
+    z, y = logits()
+    target = (y + 3) % CLASSES
+    moved = 1000 * z + 77
+    assert torch.allclose(losses.dlr(moved, y), losses.dlr(z, y))
+    assert torch.allclose(losses.targeted_dlr(moved, y, target), losses.targeted_dlr(z, y, target))
+
+
+def test_the_ratio_is_positive_exactly_where_misclassified() -> None:
+    z, y = logits()
+    assert torch.equal(losses.dlr(z, y) > 0, z.argmax(1) != y)
+    strongest = z.scatter(1, y[:, None], float("-inf")).argmax(1)
+    assert torch.equal(losses.targeted_dlr(z, y, strongest) > 0, z.argmax(1) != y)
+
+
+def test_too_few_classes_for_the_ratio_leave_the_difference() -> None:
+    z = torch.tensor([[2.0, 0.5]], requires_grad=True)
+    y = torch.tensor([0])
+    assert losses.dlr(z, y).item() == -1.5
+    assert gradient(losses.dlr(z, y), z).tolist() == [[-1.0, 1.0]]
+    z = torch.tensor([[2.0, 0.5, -1.0]], requires_grad=True)
+    last = torch.tensor([2])
+    assert losses.targeted_dlr(z, y, last).item() == -3
+    assert gradient(losses.targeted_dlr(z, y, last), z).tolist() == [[-1.0, 0.0, 1.0]]
+
+
+def test_equal_logits_give_no_nan() -> None:
+    z = torch.ones(1, 5, requires_grad=True)
+    y, target = torch.tensor([1]), torch.tensor([2])
+    for loss in (losses.dlr(z, y), losses.targeted_dlr(z, y, target)):
+        assert loss.item() == 0
+        assert torch.isfinite(gradient(loss, z)).all()

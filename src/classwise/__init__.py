@@ -18,23 +18,39 @@ if TYPE_CHECKING:
     from classwise.datasets import load as load_data
     from classwise.errors import UserError
     from classwise.evaluation.audit import audit
+    from classwise.evaluation.find_worst import find_worst
     from classwise.models import load_model
+    from classwise.models.black_box import BlackBox
     from classwise.records import PerClass, Records
     from classwise.results import Audit
     from classwise.threat import Threat
 
 _HOME = {
     "Audit": "classwise.results",
+    "BlackBox": "classwise.models.black_box",
     "PerClass": "classwise.records",
     "Records": "classwise.records",
     "Threat": "classwise.threat",
     "UserError": "classwise.errors",
     "audit": "classwise.evaluation.audit",
+    "find_worst": "classwise.evaluation.find_worst",
     "load_data": "classwise.datasets:load",
     "load_model": "classwise.models",
 }
 
-__all__ = ["Audit", "PerClass", "Records", "Threat", "UserError", "__version__", "audit", "load_data", "load_model"]
+__all__ = [
+    "Audit",
+    "BlackBox",
+    "PerClass",
+    "Records",
+    "Threat",
+    "UserError",
+    "__version__",
+    "audit",
+    "find_worst",
+    "load_data",
+    "load_model",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -76,6 +76,9 @@ def audit(
     fold: Annotated[bool, typer.Option("--fold/--no-fold", help="Fold batch-norm for the gradient passes.")] = True,
     force: Annotated[bool, typer.Option("--force", help="Audit although inputs are outside [0,1].")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin the run folder anew.")] = False,
+    find_worst: Annotated[bool, typer.Option("--find-worst", help="Only find the worst class, attacking as few images as that takes.")] = False,
+    tolerance: Annotated[float, typer.Option("--tolerance", help="With --find-worst: stop once the classes left are this close.")] = 0.0,
+    landscape: Annotated[int | None, typer.Option("--landscape", help="Write a slice of the loss around this many images.")] = None,
     require: Annotated[list[str] | None, typer.Option("--require", help="Exit 1 unless this holds, e.g. worst>=0.25; repeatable.")] = None,
     confident: Annotated[bool, typer.Option("--confident", help="Ask requirements of the interval's bound.")] = False,
     junit: Annotated[Path | None, typer.Option("--junit", help="Write the requirements' outcome as JUnit XML.")] = None,
@@ -86,15 +89,24 @@ def audit(
     """Attack a classifier and report its robustness class by class."""
     for text in require or []:
         gate.parse(text)  # a typing error here should not cost an audit
+    common: dict[str, Any] = dict(  # noqa: C408
+        norm=norm, out=out, overwrite=overwrite, seed=seed, confidence=confidence, weights=weights, normalize=normalize,
+        root=root, split=split, download=download, limit=limit, per_class=per_class, classes=_names(classes),
+        num_classes=num_classes, batch_size=batch_size, workers=workers, device=device, amp=amp, eot=eot, fold=fold,
+        force=force, progress=progress,
+    )  # fmt: skip
+    settings: dict[str, Any] = dict(  # noqa: C408
+        protocol=protocol, coverage=coverage, eps_grid=eps_grid, distances=distances, save_adversarial=save_adversarial,
+        landscape=landscape, probs=probs,
+    )  # fmt: skip
+    radius = _eps(eps, class_eps)
     try:
-        result = classwise.audit(
-            model, data, attack or ["pgd-20"], _eps(eps, class_eps),
-            norm=norm, protocol=protocol, coverage=coverage, eps_grid=eps_grid, distances=distances,  # type: ignore[arg-type]
-            save_adversarial=save_adversarial, out=out, overwrite=overwrite, seed=seed,
-            confidence=confidence, weights=weights, normalize=normalize, root=root, split=split, download=download,
-            limit=limit, per_class=per_class, classes=_names(classes), num_classes=num_classes, batch_size=batch_size,
-            workers=workers, device=device, amp=amp, eot=eot, probs=probs, fold=fold, force=force, progress=progress,
-        )  # fmt: skip
+        if find_worst:
+            _refuse_with_find_worst({**settings, "require": require, "junit": junit})
+            found = classwise.find_worst(model, data, attack or ["pgd-20"], radius, tolerance=tolerance, **common)
+            _present_worst(found, as_json, csv)
+            return
+        result = classwise.audit(model, data, attack or ["pgd-20"], radius, **settings, **common)
     except KeyboardInterrupt:
         how = f"the same command goes on in {out}" if out else "with --out a stopped audit can be resumed"
         Console(stderr=True).print(f"stopped; {escape(how)}.", soft_wrap=True)
@@ -179,6 +191,30 @@ def _present(result: Any, as_json: bool, csv: Path | None, attack: str | None = 
         typer.echo(json.dumps(result.summary(), indent=1, allow_nan=False))
     elif tables:
         terminal.show(result)
+
+
+_WITHOUT_FIND_WORST = {"protocol": "any"}  # what these are by default where that is not "not given"
+
+
+def _refuse_with_find_worst(settings: dict[str, Any]) -> None:
+    for name, value in settings.items():
+        if value and value != _WITHOUT_FIND_WORST.get(name):
+            raise UserError(
+                f"--{name.replace('_', '-')} does not go with --find-worst, which attacks only as many images as it "
+                "takes to name the worst class. Leave one of them out."
+            )
+
+
+def _present_worst(found: Any, as_json: bool, csv: Path | None) -> None:
+    from classwise import terminal
+    from classwise.results import write_text
+
+    if csv is not None:
+        write_text(csv, found.by_class().to_csv(index=False))
+    if as_json:
+        typer.echo(json.dumps(found.summary(), indent=1, allow_nan=False))
+    else:
+        terminal.show_worst(found)
 
 
 def _enforce(result: Any, require: list[str], confident: bool, junit: Path | None) -> None:

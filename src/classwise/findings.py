@@ -5,7 +5,8 @@ This file reads only records; what has to be asked of the model itself is in `cl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -19,6 +20,14 @@ from classwise.records import CLEAN, Records
 Level = Literal["note", "warning", "serious"]
 
 _FEW = 30  # below this many examples a class's 95% interval is wider than about ±18 points
+_BLIND = {"boundary", "nattack", "noise", "square", "transfer"}  # attacks that see no gradient of this model
+_EFFORT = {
+    "steps",
+    "restarts",
+    "draws",
+    "queries",
+    "iterations",
+}  # settings of which more can only strengthen an attack
 _BEATS = 0.01  # an attack that should be weaker may break this share of examples on its own before we speak up
 
 
@@ -37,7 +46,17 @@ class Finding:
 
 def from_records(records: Records, confidence: float = 0.95) -> list[Finding]:
     """Everything the rows of an audit show."""
-    checks = (_near_chance, _few_images, _absent, _undecided, _blind_beats_gradient, _temperature, _refused)
+    checks = (
+        _near_chance,
+        _few_images,
+        _absent,
+        _undecided,
+        _blind_beats_gradient,
+        _more_effort,
+        _larger_radius,
+        _temperature,
+        _refused,
+    )
     return [finding for check in checks for finding in check(records, confidence)]
 
 
@@ -114,23 +133,93 @@ def _undecided(records: Records, confidence: float) -> Iterator[Finding]:
 
 
 def _blind_beats_gradient(records: Records, confidence: float) -> Iterator[Finding]:
-    """A gradient attack that loses to blind noise is not attacking: the gradient is masked, or the attack is weak."""
+    """A gradient attack that loses to a blind one is not attacking: the gradient is masked, or the attack is weak."""
     complete = _complete(records)
-    blind = {n: r for n, r in complete.items() if _kind(records, n) in ("noise", "transfer")}
-    white = {n: r for n, r in complete.items() if n != CLEAN and n not in blind}
-    if not blind or not white:
-        return
-    strongest, rows = min(white.items(), key=lambda item: item[1].correct.mean())
-    for name, other in blind.items():
-        alone = float((rows.correct & ~other.correct).mean())
-        if alone > _BEATS:
-            yield Finding(
-                "blind_beats_gradient",
-                "serious",
-                f"{name} breaks {alone:.1%} of the examples that {strongest} could not.",
-                "The gradient misleads the attack (masked, saturated or randomised): use more steps and restarts, "
-                "margin_pgd, or --eot, and do not report the gradient attack alone.",
-            )
+    for eps in dict.fromkeys(_radius(records, name) for name in complete if name != CLEAN):
+        same = {n: r for n, r in complete.items() if n != CLEAN and _radius(records, n) == eps}
+        blind = {n: r for n, r in same.items() if _kind(records, n) in _BLIND}
+        white = {n: r for n, r in same.items() if n not in blind}
+        if not blind or not white:
+            continue
+        strongest, rows = min(white.items(), key=lambda item: item[1].correct.mean())
+        for name, other in blind.items():
+            alone = float((rows.correct & ~other.correct).mean())
+            if alone > _BEATS:
+                yield Finding(
+                    "blind_beats_gradient",
+                    "serious",
+                    f"{name} breaks {alone:.1%} of the examples that {strongest} could not.",
+                    "The gradient misleads the attack (masked, saturated or randomised): use more steps and restarts, "
+                    "margin_pgd, or --eot, and do not report the gradient attack alone.",
+                )
+
+
+def _more_effort(records: Records, confidence: float) -> Iterator[Finding]:
+    """More steps or restarts of the same attack that break fewer examples: its search is misled."""
+    pairs = []
+    for less, more in itertools.permutations(_complete(records), 2):
+        if CLEAN not in (less, more) and _radius(records, less) == _radius(records, more):
+            changed = _differing(_settings(records, less), _settings(records, more))
+            if changed and changed <= _EFFORT and _larger(_settings(records, more), _settings(records, less), changed):
+                pairs.append((less, more))
+    for less, more, gain, p in _help_the_defender(records, pairs, confidence):
+        yield Finding(
+            "more_steps_weaker",
+            "serious",
+            f"{more} leaves {gain:.1%} more examples standing than {less}, which tries less (p = {p:.2g}).",
+            "An attack must not weaken with effort: its gradient is masked or noisy. Try margin_pgd, several restarts "
+            "and an attack without gradients, and report the strongest.",
+        )
+
+
+def _larger_radius(records: Records, confidence: float) -> Iterator[Finding]:
+    """A larger ball holds the smaller one, so an attack that does worse in it is not searching it."""
+    curves: dict[str, list[str]] = {}
+    for name in sorted(_complete(records), key=lambda name: _radius(records, name)):
+        info = records.meta.attacks.get(name)
+        if info is not None and info.family is not None:
+            curves.setdefault(info.family, []).append(name)
+    pairs = [pair for members in curves.values() for pair in itertools.pairwise(members)]
+    for smaller, larger, gain, p in _help_the_defender(records, pairs, confidence):
+        yield Finding(
+            "larger_eps_weaker",
+            "serious",
+            f"{larger} leaves {gain:.1%} more examples standing than {smaller}, in a smaller ball (p = {p:.2g}).",
+            "The attack does not search the ball it is given: use more steps, a step size in proportion to eps, or "
+            "protocol any.",
+        )
+
+
+def _help_the_defender(
+    records: Records, pairs: list[tuple[str, str]], confidence: float
+) -> Iterator[tuple[str, str, float, float]]:
+    """The pairs whose second attack, which should be the stronger, is weaker beyond chance: by how much, and p.
+
+    Exact McNemar test of the pairs, corrected for their number by Holm.
+    """
+    tested = [paired.compute(records.of(first), records.of(second)).iloc[-1] for first, second in pairs]
+    corrected = paired.holm(np.array([row["p"] for row in tested]))
+    for (first, second), row, p in zip(pairs, tested, corrected, strict=True):
+        if row["difference"] > 0 and p < 1 - confidence:
+            yield first, second, float(row["difference"]), float(p)
+
+
+def _radius(records: Records, attack: str) -> float:
+    info = records.meta.attacks.get(attack)
+    return records.meta.eps if info is None or info.eps is None else info.eps
+
+
+def _settings(records: Records, attack: str) -> Mapping[str, Any]:
+    info = records.meta.attacks.get(attack)
+    return {"name": attack} if info is None else info.settings
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
+    return {key for key in {*one, *other} if one.get(key) != other.get(key)}
+
+
+def _larger(one: Mapping[str, Any], other: Mapping[str, Any], keys: set[str]) -> bool:
+    return all(key in one and key in other and one[key] > other[key] for key in keys)
 
 
 def _temperature(records: Records, confidence: float) -> Iterator[Finding]:

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+_NOT_ZERO = 1e-12  # where all logits are equal
+
 
 def cross_entropy(z: Tensor, y: Tensor, inv_temperature: float = 1.0) -> Tensor:
     """−log softmax(z/T)_y."""
@@ -20,6 +22,31 @@ def best_other(z: Tensor, y: Tensor) -> Tensor:
 def margin(z: Tensor, y: Tensor) -> Tensor:
     """max_{j≠y} z_j − z_y: positive exactly where the example is misclassified (ties aside)."""
     return best_other(z, y) - z.gather(1, y[:, None])[:, 0]
+
+
+def dlr(z: Tensor, y: Tensor) -> Tensor:
+    """The difference of logits ratio (Croce and Hein 2020): margin / (z_π1 − z_π3), with π1, π2, … by falling logit.
+
+    Unlike cross entropy it changes neither with a shift nor with a scale of the logits. Two classes have no third:
+    there it is the margin itself, which for one and the same example points the same way.
+    """
+    if z.shape[1] < 3:
+        return margin(z, y)
+    top = z.topk(3, dim=1).values
+    return margin(z, y) / (top[:, 0] - top[:, 2] + _NOT_ZERO)
+
+
+def targeted_dlr(z: Tensor, y: Tensor, target: Tensor) -> Tensor:
+    """(z_t − z_y) / (z_π1 − ½(z_π3 + z_π4)), Croce and Hein's ratio towards class t.
+
+    With fewer than four classes it is z_t − z_y: a denominator of what is left, z_π1 − z_π3, would make the loss a
+    constant −1 wherever t is the last of three.
+    """
+    gain = (z.gather(1, target[:, None]) - z.gather(1, y[:, None]))[:, 0]
+    if z.shape[1] < 4:
+        return gain
+    top = z.topk(4, dim=1).values
+    return gain / (top[:, 0] - (top[:, 2] + top[:, 3]) / 2 + _NOT_ZERO)
 
 
 def log_odds(z: Tensor, y: Tensor, inv_temperature: float = 1.0) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +16,10 @@ from classwise import metrics, points
 from classwise.errors import UserError
 from classwise.findings import Finding
 from classwise.metrics import confusion as confusion_metric
+from classwise.metrics import curve as curve_metric
 from classwise.metrics import worst as worst_metric
 from classwise.records import CLEAN, WORST_CASE, Array, Records
+from classwise.spec import number
 from classwise.storage import safe_name, whole_file
 
 if sys.version_info >= (3, 11):
@@ -70,11 +73,35 @@ class Audit:
         """The weakest class under the headline attack, with an interval that accounts for being a minimum."""
         return worst_metric.compute(self.rows(), confidence=self.confidence)
 
+    def first_broken_by(self) -> dict[str, int]:
+        """How many examples each attack was the first to break, in the order they ran; clean: misclassified anyway."""
+        first = self.records.worst_case().frame["broken_by"]
+        return {name: int((first == name).sum()) for name in self.names}
+
     def confusion(self, attack: str | None = None, rates: bool = False) -> pd.DataFrame:
         """True class by predicted class: counts, or shares of each true class."""
         matrix = (confusion_metric.rates if rates else confusion_metric.compute)(self.rows(attack))
         names = list(self.records.class_names)
         return pd.DataFrame(matrix, index=pd.Index(names, name="class"), columns=names)
+
+    @property
+    def has_curve(self) -> bool:
+        """Whether an attack ran at several radii."""
+        return any(info.family is not None for info in self.records.meta.attacks.values())
+
+    def curve(self) -> pd.DataFrame:
+        """Robustness against the radius: family, eps, class, n, accuracy, low, high; eps 0 is clean."""
+        return curve_metric.compute(self.records, self.confidence)
+
+    def areas(self) -> pd.DataFrame:
+        """Per attack and class the area under the curve (the mean accuracy up to the largest eps) and the median
+        distance at which an example is known to break."""
+        return curve_metric.areas(self.records)
+
+    def at(self, eps: float | str, attack: str | None = None) -> pd.DataFrame:
+        """Robust accuracy by class at any radius, from attacks that recorded minimal distances (`distances=True`)."""
+        found = curve_metric.at(self.records, number(eps), attack, self.confidence)
+        return found.to_frame().rename(columns={"value": "accuracy"})
 
     def adversarial(self, attack: str | None = None) -> dict[str, Array]:
         """The adversarial images of one attack, kept by `save_adversarial`; see docs/audit.md for the arrays."""
@@ -93,11 +120,14 @@ class Audit:
             info = meta.attacks.get(name)
             extra = {} if info is None else {"protocol": info.protocol, "coverage": info.coverage}
             settings = {} if info is None else {"settings": dict(info.settings)}
-            attacks[name] = {**metrics.summary(self.rows(name), self.confidence), **extra, **settings}
+            own = {} if info is None or info.eps is None else {"eps": info.eps, "family": info.family}
+            attacks[name] = {**metrics.summary(self.rows(name), self.confidence), **extra, **own, **settings}
         return {
             "schema": SCHEMA,
             "attacks": attacks,
             "worst_case": metrics.summary(self.records.worst_case(), self.confidence),
+            "first_broken_by": self.first_broken_by(),
+            "areas": _rows_of(self.areas()) if self.has_curve else None,
             "headline": self.headline,
             "confidence": self.confidence,
             "threat": {"norm": meta.norm, "eps": meta.eps},
@@ -115,6 +145,9 @@ class Audit:
             safe = safe_name(name)
             write_text(folder / "tables" / f"{safe}.csv", self.by_class(name).to_csv(index=False))
             write_text(folder / "tables" / f"{safe}-confusion.csv", self.confusion(name).to_csv())
+        if self.has_curve:
+            write_text(folder / "tables" / "curve.csv", self.curve().to_csv(index=False))
+            write_text(folder / "tables" / "areas.csv", self.areas().to_csv(index=False))
 
     @classmethod
     def load(cls, folder: str | Path) -> Audit:
@@ -141,6 +174,12 @@ class Audit:
         )
 
     __repr__ = __str__
+
+
+def _rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """A table as JSON-ready rows; what is not finite is None."""
+    finite = table.astype(object).where(table.notna() & ~table.isin([math.inf]), None)
+    return [{str(key): value for key, value in row.items()} for row in finite.to_dict("records")]
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.cells import cell_len
@@ -20,6 +20,9 @@ from classwise.findings import Finding
 from classwise.metrics import accuracy, vulnerable
 from classwise.records import CLEAN
 from classwise.results import Audit
+
+if TYPE_CHECKING:
+    from classwise.evaluation.find_worst import WorstFound
 
 _BAR, _SHORT_BAR = 24, 6  # characters of a full bar, and where there is little room
 _GAP = 2  # blanks between two columns of a table
@@ -149,6 +152,41 @@ def overview(audit: Audit, width: int = 80) -> Table:
     return table
 
 
+def curve_tables(audit: Audit, most: int | None = None) -> list[Table]:
+    """For each attack that ran at several radii: each class's accuracy there, area under the curve, median distance.
+
+    Classes from the smallest area to the largest; with `most`, only that many from each end.
+    """
+    points, areas = audit.curve(), audit.areas()
+    tables = []
+    for family, own in points.groupby("family", sort=False):
+        table = Table(
+            title=Text(f"Robustness along eps under {family}"), title_justify="left", box=None, pad_edge=False
+        )
+        table.add_column("class", no_wrap=True)
+        radii = own["eps"].unique()
+        for header in (*(_radius(eps) for eps in radii), "area", "median"):
+            table.add_column(header, justify="right", no_wrap=True)
+        grid = own.pivot_table(index="class", columns="eps", values="accuracy", sort=False, dropna=False)
+        mine = areas[areas["family"] == family].sort_values("area", kind="stable", na_position="last")
+        for place, row in enumerate(mine.to_dict("records")):
+            if most is not None and most <= place < len(mine) - most:
+                if place == most:
+                    table.add_row(f"… {len(mine) - 2 * most} more", style="dim")
+                continue
+            median = row["median_distance"]
+            far = "–" if pd.isna(median) else f"> {_radius(row['eps'])}" if median > row["eps"] else _radius(median)
+            table.add_row(Text(row["class"]), *map(percent, grid.loc[row["class"]]), percent(row["area"]), far)
+        tables.append(table)
+    return tables
+
+
+def _radius(eps: float) -> str:
+    """A radius as people write it: 8/255 where it is a whole number of levels."""
+    levels = 255 * eps
+    return "clean" if eps == 0 else f"{levels:.0f}/255" if abs(levels - round(levels)) < 1e-3 else f"{eps:.3g}"
+
+
 def show_findings(console: Console, findings: Sequence[Finding]) -> None:
     for finding in sorted(findings, key=lambda f: list(_LEVELS).index(f.level)):
         level = (f"{finding.level:>8}", _LEVELS[finding.level])
@@ -163,6 +201,9 @@ def show(audit: Audit, console: Console | None = None) -> None:
     console.print()
     console.print(overview(audit, console.width))
     console.print()
+    for table in curve_tables(audit, most=12 if names > 40 else None) if audit.has_curve else ():
+        console.print(table)
+        console.print()
     worst = audit.worst
     split = vulnerable.compute(audit.rows())
     within = f"{percent(worst.low)} – {percent(worst.high)} ({audit.confidence:.0%})"
@@ -182,9 +223,38 @@ def show(audit: Audit, console: Console | None = None) -> None:
         f"[dim]{meta.norm} eps {meta.eps:g}, judged on {judged}, seed {meta.seed}, "
         f"{audit.timing.get('wall_seconds', 0):.1f} s[/]"
     )
+    for name, cost in audit.timing.get("attacks", {}).items():
+        if "kept" in cost:
+            kept, left = int(cost["kept"]), int(cost["survive_rounding"])
+            console.print(
+                Text(f"{name}: {kept:,} adversarial images kept; {left:,} survive rounding to 8 bits.", "dim")
+            )
     if audit.findings:
         console.print()
         show_findings(console, audit.findings)
+
+
+def show_worst(found: WorstFound, console: Console | None = None) -> None:
+    """What a search for the worst class came to: the classes with their bounds, those in question first."""
+    console = console or Console()
+    table = Table(title=Text("Robust accuracy on all images, as far as it is known"), title_justify="left", box=None)
+    for header in ("class", "n", "right", "attacked", "robust", "estimate", "bounds", ""):
+        left = header in ("class", "bounds", "")
+        table.add_column(header, justify="left" if left else "right", no_wrap=True)
+    rows = found.by_class().sort_values(["in_question", "high"], ascending=[False, True], kind="stable")
+    for row in rows.to_dict("records"):
+        numbers = [str(row[key]) for key in ("n", "right", "attacked", "robust")]
+        bounds = interval(row["low"], row["high"])
+        mark = Text("may be the worst", "bold red") if row["in_question"] else Text("is not the worst", "dim")
+        table.add_row(
+            Text(row["class"]), *numbers, percent(row["estimate"]), bounds, mark if row["n"] else Text("no image")
+        )
+    console.print(table)
+    console.print()
+    console.print(Text(f"{found}."))
+    if found.findings:
+        console.print()
+        show_findings(console, found.findings)
 
 
 def side_by_side(audits: Mapping[str, Audit]) -> Table:

@@ -94,7 +94,7 @@ def test_overrides_reach_every_attack_that_has_the_field() -> None:
         ("pgd:steps=10|ten", "got 'ten'"),
         ("clean-5", "clean takes no argument, got 'clean-5'"),
         ("clean:steps=5", "unknown setting of clean 'steps'. Known: none."),
-        ([], "no attack given; try 'pgd-20'. Known: clean, fgsm,"),
+        ([], "no attack given; try 'pgd-20'. Known: apgd_ce, apgd_dlr,"),
         ([Pgd], "is not an attack: give a spec such as 'pgd-20' or an attack object"),
         ([20], "20 is not an attack"),
     ],

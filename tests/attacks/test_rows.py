@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from classwise import attacks
 from classwise.attacks.rows import Model, Rows, fresh, join, select, value_and_gradient
+from classwise.attacks.transfer import Transfer
 from classwise.errors import UserError
 from classwise.threat import Norm
 
@@ -90,9 +92,15 @@ def test_a_model_without_a_gradient_is_named() -> None:
 
 
 def test_crafted_images_carry_no_graph(linear: Linear) -> None:
-    x = torch.full((1, 2), 0.5, requires_grad=True)
+    x = torch.full((1, 1, 1, 2), 0.5, requires_grad=True)
+    flat = linear([[1.0, 0.0], [0.0, 1.0]])
+
+    def net(x: Tensor) -> Tensor:
+        return flat(x.flatten(1))
+
     for name in attacks.names():
-        (attack,) = attacks.parse(name).values()
-        crafted = attacks.craft(attack, linear([[1.0, 0.0], [0.0, 1.0]]), x, torch.tensor([0]), 0.1)
+        (attack,) = attacks.parse(name, iterations=5, queries=5, rounds=5, population=4).values()
+        attack = dataclasses.replace(attack, surrogates=[net]) if isinstance(attack, Transfer) else attack
+        crafted = attacks.craft(attack, net, x, torch.tensor([0]), 0.1)
         assert not crafted.requires_grad
     assert x.grad is None

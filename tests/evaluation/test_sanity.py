@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -24,10 +25,15 @@ CPU = torch.device("cpu")
 
 
 def findings_of(
-    model: nn.Module, images: Images, attack: Attack | None = None, training: bool = False, eot: int = 1
+    model: nn.Module,
+    images: Images,
+    attack: Attack | None = None,
+    training: bool = False,
+    eot: int = 1,
+    eps: float = 0.02,
 ) -> dict[str, Finding]:
     sample = sanity.draw_sample(model, images, CPU, seed=0)
-    found = sanity.inspect(model, sample, {"it": attack or Pgd(steps=2)}, "linf", training, eot)
+    found = sanity.inspect(model, sample, {"it": attack or Pgd(steps=2)}, "linf", training, eot, eps)
     assert all(finding.what and finding.remedy.endswith((".", ")")) for finding in found)
     return {finding.code: finding for finding in found}
 
@@ -191,6 +197,73 @@ def test_an_attack_that_moves_at_radius_zero(net: nn.Module, images: Images) -> 
     audit = cw.audit(net, images, Careless(), 0.01)
     assert {"zero_radius", "outside_ball"} <= {finding.code for finding in audit.findings}
     assert audit.rows().correct.sum() == audit.rows("clean").correct.sum()  # nothing it proposed counts
+
+
+def reversed_gradient(x: Tensor) -> Tensor:
+    """The image itself, with a gradient that points the other way."""
+    return 2 * x.detach() - x
+
+
+class TestAttack:
+    def test_a_gradient_that_points_the_wrong_way(self, net: nn.Module, images: Images) -> None:
+        found = findings_of(After(net, before=reversed_gradient), images, Pgd(steps=5))
+        assert set(found) == {"unbounded_survives", "loss_falls"}
+        assert found["loss_falls"].what.startswith("The mean loss of 16 images falls from ")
+        assert found["unbounded_survives"].level == found["loss_falls"].level == "serious"
+        assert "images still stand after 40 steps of PGD" in found["unbounded_survives"].what
+
+    def test_a_few_survivors_are_forgiven(self, net: nn.Module, images: Images) -> None:
+        """One class cannot be left: of 16 images its single one survives, or its four do."""
+        always = After(net, after=lambda z: z + torch.tensor([1e4, 0, 0, 0]))
+        one_right = Images(images.pixels, np.where(np.arange(len(images)) == 0, 0, 1), images.class_names)
+        assert "unbounded_survives" not in findings_of(always, one_right)
+        four_right = Images(images.pixels, np.where(np.arange(len(images)) < 4, 0, 1), images.class_names)
+        assert findings_of(always, four_right)["unbounded_survives"].what.startswith(
+            "With eps = 1, where any image can become any other, 4 of 4 images still stand"
+        )
+
+    def test_steps_that_throw_the_image_about(self, net: nn.Module, images: Images) -> None:
+        """Descending the label's own loss is no attack; the probe sees it in a healthy model."""
+        found = findings_of(net, images, Backwards(steps=4), eps=0.05)
+        assert set(found) == {"loss_falls"}
+
+    def test_is_not_asked_of_black_boxes_nor_of_attacks_without_gradient(self, net: nn.Module, images: Images) -> None:
+        model = After(net, before=reversed_gradient)
+        assert findings_of(model, images, Noise()) == {}
+        model.black_box = True
+        assert findings_of(model, images, Noise()) == {}
+
+    def test_is_not_asked_of_an_attack_that_looks_for_the_nearest_error(self, net: nn.Module, images: Images) -> None:
+        assert findings_of(net, images, Nearest(steps=4), eps=0.05) == {}
+
+    def test_is_cheap(self, net: nn.Module, images: Images) -> None:
+        """Passes of single images beyond those of the other findings: few, whatever the attack's length."""
+        passes = 0
+
+        def count(x: Tensor) -> Tensor:
+            nonlocal passes
+            passes += len(x)
+            return x
+
+        findings_of(After(net, before=count), images, Pgd(steps=1000, restarts=50))
+        assert passes < 16 * 30
+
+
+@dataclass(frozen=True)
+class Backwards(Pgd):
+    """PGD in the wrong direction."""
+
+    def loss(self, z: Tensor, y: Tensor) -> Tensor:
+        return -super().loss(z, y)
+
+
+@dataclass(frozen=True)
+class Nearest(Backwards):
+    """As an attack that comes back to the image: its rows say how near it came."""
+
+    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+        rows = super().begin(model, rows, norm)
+        return {**rows, "x_best": rows["x"], "best": torch.full_like(rows["eps"], torch.inf)}
 
 
 def test_a_folding_that_failed_is_a_note(net: nn.Module, images: Images) -> None:

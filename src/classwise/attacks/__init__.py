@@ -34,8 +34,22 @@ def _files() -> list[str]:
 
 def has_suite(attacks: str | Attack | Sequence[str | Attack]) -> bool:
     """Whether one of the specs names a suite of attacks, such as autoattack."""
-    listed = [attacks] if isinstance(attacks, (str, Attack)) else attacks
-    return any(isinstance(item, str) and item.partition(":")[0].strip() in _SUITES for item in listed)
+    names = (item.partition(":")[0] if isinstance(item, str) else _file(item) for item in _listed(attacks))
+    return any(name.strip() in _SUITES for name in names)
+
+
+def _listed(attacks: Any) -> list[Any]:
+    return list(attacks) if isinstance(attacks, Sequence) and not isinstance(attacks, str) else [attacks]
+
+
+def _members(item: Any) -> list[Any]:
+    """The attacks of a suite; an attack as it is."""
+    return list(item.members()) if _file(item) in _SUITES else [item]
+
+
+def _file(item: object) -> str:
+    """The name of the file an attack is written in."""
+    return type(item).__module__.rpartition(".")[2]
 
 
 def describe(name: str) -> str:
@@ -72,10 +86,9 @@ def parse(attacks: str | Attack | Sequence[str | Attack], **overrides: Any) -> d
     ``"pgd:steps=10|20"``, make one attack each. `overrides` set a field on every attack that has it. Attacks whose
     short names collide are told apart by the fields in which they differ from each other and from the defaults.
     """
-    listed = [attacks] if isinstance(attacks, (str, Attack)) else list(attacks)
     made: list[Attack] = []
-    for item in listed:
-        for attack in _from_spec(item) if isinstance(item, str) else [item]:
+    for item in _listed(attacks):
+        for attack in _from_spec(item) if isinstance(item, str) else _members(item):
             if not _is_attack(attack):
                 raise UserError(f"{attack!r} is not an attack: give a spec such as 'pgd-20' or an attack object.")
             known = {k: v for k, v in overrides.items() if v is not None and k in settings(attack)}
@@ -93,8 +106,7 @@ def _is_attack(item: object) -> bool:
 def _from_spec(text: str) -> list[Attack]:
     name, options = spec.split(text)
     if name in _SUITES:
-        members: list[Attack] = spec.configure(attack_class(name), options, name).members()
-        return members
+        return _members(spec.configure(attack_class(name), options, name))
     name, first = spec.leading(name)
     name = name.replace("-", "_")
     cls = attack_class(name)
@@ -110,10 +122,12 @@ def _from_spec(text: str) -> list[Attack]:
 
 
 def short_name(attack: Attack) -> str:
-    """``pgd-20``: the attack's name and its leading field, where that is a number other than one."""
-    module = type(attack).__module__.rpartition(".")[2]
+    """``pgd-20``: the attack's name and its leading field, where that is a number; or its `short_name`."""
+    if own := getattr(attack, "short_name", None):
+        return str(own)
+    name = _file(attack)
     values = list(settings(attack).values())
-    return f"{module}-{values[0]}" if values and isinstance(values[0], int) and values[0] != 1 else module
+    return f"{name}-{values[0]}" if values and isinstance(values[0], int) and values[0] != 1 else name
 
 
 def _named(made: list[Attack]) -> dict[str, Attack]:

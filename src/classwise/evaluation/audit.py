@@ -23,11 +23,23 @@ from classwise.datasets.images import Images
 from classwise.errors import UserError, unknown
 from classwise.evaluation import folder as run_folder
 from classwise.evaluation import run, sanity
-from classwise.evaluation.inputs import Eps, device_of, grid, images_of, module_of, radii, with_names
+from classwise.evaluation.inputs import (
+    Eps,
+    attacks_of,
+    device_of,
+    grid,
+    images_of,
+    module_of,
+    radii,
+    spec_of,
+    with_names,
+    with_surrogates,
+)
+from classwise.evaluation.landscape import landscape as loss_slices
 from classwise.evaluation.speed import Fast, accelerate, choose_batch, choose_workers
 from classwise.models import check_model
 from classwise.records import CLEAN, AttackInfo, Coverage, Meta, Protocol
-from classwise.results import Audit, read_config
+from classwise.results import Audit, read_config, write_text
 from classwise.terminal import progress_bar
 from classwise.threat import Norm
 
@@ -36,7 +48,7 @@ _AMP = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 def audit(
-    model: nn.Module | str | Path,
+    model: nn.Module | str | Path | Any,
     data: Any,
     attacks: str | Attack | Sequence[str | Attack] = "pgd-20",
     eps: Eps = "8/255",
@@ -47,6 +59,7 @@ def audit(
     eps_grid: int | None = None,
     distances: bool = False,
     save_adversarial: bool = False,
+    landscape: int | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     seed: int = 0,
@@ -73,7 +86,8 @@ def audit(
 ) -> Audit:
     """Attack every example and report robustness class by class.
 
-    model: an `nn.Module` that takes images in [0,1] and returns logits, or a spec (see `load_model`).
+    model: an `nn.Module` that takes images in [0,1] and returns logits, or a spec (see `load_model`); or a black box: a
+        function of numpy images, a scikit-learn estimator, `BlackBox`.
     data: tensors (x, y), a Dataset, a DataLoader, `Images`, or the name of a data set (then `root`, `split`).
     attacks: specs such as "pgd-20" or "pgd:steps=20,step=2/255,restarts=5", or attack objects.
     eps: the radius ("8/255"), one per class ({"cat": "4/255", "*": "8/255"}, "*" being all others), or one per example.
@@ -86,6 +100,7 @@ def audit(
     distances: attacks that look for the nearest adversarial point go on after they have found one in the ball, and
         record its distance: robustness at any radius from one run.
     save_adversarial: keep the points found, exact and rounded to 8 bits, in the run folder.
+    landscape: write a slice of the loss around this many images into the run folder.
     out: a run folder. Killed and started again with the same call, the audit goes on.
     amp: "float16" or "bfloat16" for the gradient passes, never on a CPU. The judging model is always float32.
     force: go on although the model's inputs are out of range.
@@ -95,21 +110,24 @@ def audit(
     settings = Settings(
         norm, protocol, coverage, seed, confidence, batch_size, workers, amp, eot, probs, fold, force, save_adversarial
     )
-    if save_adversarial and out is None:
-        raise UserError("save_adversarial writes into the run folder: give out=… (--out).")
-    named = attack_files.parse(attacks, eot=eot if eot > 1 else None, minimal=distances or None)
-    named.pop(CLEAN, None)  # always runs, and first
+    for name, wanted in (("save_adversarial", save_adversarial), ("landscape", landscape)):
+        if wanted and out is None:
+            raise UserError(f"{name} writes into the run folder: give out=… (--out).")
+    named = attacks_of(attacks, eot=eot if eot > 1 else None, minimal=distances or None)
     curve = grid(eps, eps_grid, norm)
     images = images_of(data, root, split, download, num_classes, class_names).subset(limit, per_class, classes, seed)
-    spec = type(model).__name__ if isinstance(model, nn.Module) else str(model)
     module = module_of(model, weights, normalize, images, num_classes, device)
+    spec = spec_of(model, module)
     folder = None if out is None else Path(out)
-    with _evaluating(module) as was_training:
-        job, fast, findings = _prepare(module, images, named, eps, curve, settings, was_training)
+    with evaluating(module) as was_training:
+        job, fast, findings = prepare(module, images, named, eps, curve, settings, was_training)
         if folder is not None:
-            job = _in_folder(job, folder, spec, settings, overwrite)
+            job = in_folder(job, folder, spec, settings, overwrite)
         with progress_bar(len(images), [CLEAN, *job.attacks], progress) as report:
             records = run.evaluate(dataclasses.replace(job, report=report))
+        if landscape and folder is not None:
+            slices = loss_slices(fast, job.images, landscape, job.meta.eps, norm, seed=seed, device=job.device)
+            write_text(folder / "tables" / "landscape.csv", slices.to_csv(index=False))
     findings += [_acceleration(note) for note in fast.notes]
     findings += record_findings.from_records(records, confidence)
     timing = _timing(records.meta.stats, time.perf_counter() - begin, job, fast)
@@ -152,7 +170,7 @@ class Settings:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[bool]:
+def evaluating(model: nn.Module) -> Iterator[bool]:
     """The model in eval mode; yields whether any part of it was in train mode, and puts every part back."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -163,7 +181,7 @@ def _evaluating(model: nn.Module) -> Iterator[bool]:
             module.training = training
 
 
-def _prepare(
+def prepare(
     model: nn.Module,
     images: Images,
     attacks: Mapping[str, Attack],
@@ -176,13 +194,14 @@ def _prepare(
     device = device_of(model)
     example = images.batch(np.arange(min(8, len(images))))[0].to(device)
     images = with_names(images, check_model(model, example))
+    attacks = with_surrogates(attacks, images, device)
     attacks = {name: for_classes(attack, images.num_classes) for name, attack in attacks.items()}
     black_box = getattr(model, "black_box", False)
     if black_box:
         _require_gradient_free(attacks)
     threat, base = radii(max(curve.values()) if curve else eps, images, settings.norm)
     sample = sanity.draw_sample(model, images, device, settings.seed)
-    findings = sanity.inspect(model, sample, attacks, settings.norm, was_training, settings.eot)
+    findings = sanity.inspect(model, sample, attacks, settings.norm, was_training, settings.eot, threat.eps)
     _stop_if_hopeless(findings, settings.force)
     randomised = any(finding.code == "randomised" for finding in findings)
     fast = Fast(model, 0, ()) if black_box else accelerate(model, example, fold=settings.fold and not randomised)
@@ -218,7 +237,7 @@ def _require_gradient_free(attacks: Mapping[str, Attack]) -> None:
             )
 
 
-def _in_folder(job: run.Job, folder: Path, spec: str, settings: Settings, overwrite: bool) -> run.Job:
+def in_folder(job: run.Job, folder: Path, spec: str, settings: Settings, overwrite: bool) -> run.Job:
     """The job with a run folder: cut into parts, or with the parts of the run that is there already."""
     assert isinstance(job.model, nn.Module)
     example = job.images.batch(np.arange(min(8, len(job.images))))[0].to(job.device)

@@ -11,12 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from classwise import datasets
+from classwise import attacks as attack_files
+from classwise import datasets, foreign_attacks
+from classwise.attacks.rows import Attack
+from classwise.attacks.transfer import Transfer
 from classwise.datasets.images import Images
 from classwise.datasets.tensors import from_user
 from classwise.errors import UserError
-from classwise.models import load_model
-from classwise.records import Array
+from classwise.models import check_model, load_model
+from classwise.records import CLEAN, Array
 from classwise.spec import number
 from classwise.threat import Norm, Threat
 
@@ -38,7 +41,7 @@ def images_of(
 
 
 def module_of(
-    model: nn.Module | str | Path,
+    model: Any,
     weights: str | Path | None,
     normalize: Any,
     images: Images,
@@ -58,6 +61,35 @@ def module_of(
         device=default_device() if device is None else usable(device),
         normalize=normalize,
     )
+
+
+def attacks_of(attacks: Any, **overrides: Any) -> dict[str, Attack]:
+    """Attacks by short name, those of other libraries and of Python files too; without clean, which always runs."""
+    listed = list(attacks) if isinstance(attacks, Sequence) and not isinstance(attacks, str) else [attacks]
+    made = [foreign_attacks.load(a) if isinstance(a, str) and foreign_attacks.is_foreign(a) else a for a in listed]
+    named = attack_files.parse(made, **overrides)
+    return {name: attack for name, attack in named.items() if name != CLEAN}
+
+
+def with_surrogates(attacks: Mapping[str, Attack], images: Images, device: torch.device) -> dict[str, Attack]:
+    """The attacks, with the models that transfer attacks craft on loaded."""
+
+    def load(spec: str, weights: str | None) -> nn.Module:
+        channels = images.batch(np.arange(1))[0].shape[1]
+        model = load_model(
+            spec, weights=weights, num_classes=images.num_classes, in_channels=channels, device=device
+        ).requires_grad_(False)
+        check_model(model, images.batch(np.arange(min(2, len(images))))[0].to(device), images.num_classes)
+        return model
+
+    return {n: a.with_surrogates(load) if isinstance(a, Transfer) else a for n, a in attacks.items()}
+
+
+def spec_of(given: Any, module: nn.Module) -> str:
+    """What a run folder says of the model: its spec, the name of its class, or what a black box says of itself."""
+    if getattr(module, "black_box", False):
+        return str(module.identity)
+    return type(given).__name__ if isinstance(given, nn.Module) else str(given)
 
 
 def default_device() -> torch.device:

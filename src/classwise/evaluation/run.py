@@ -36,6 +36,7 @@ from classwise.storage import safe_name
 from classwise.threat import Norm
 
 _SECONDS_PER_PART = 20.0  # about how much work a kill may cost
+_FEWEST = 8  # examples that are worth a worker of their own
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def evaluate(job: Job) -> Records:
             if records is None:
                 records = _attack_part(job, name, attack, rows, before, path)
                 if path is not None:
-                    _write(records, path)
+                    write_part(records, path)
             else:
                 job.report(name, len(rows))
             before[name] = records
@@ -152,7 +153,8 @@ def part_name(place: int, attack: str, number: int) -> str:
     return f"{place:02d}-{safe_name(attack)}-{number:05d}.parquet"
 
 
-def _write(records: Records, path: Path) -> None:
+def write_part(records: Records, path: Path) -> None:
+    """Store the rows of a part; where that fails, an error that says nothing is lost."""
     try:
         records.write(path)
     except OSError as error:
@@ -308,7 +310,7 @@ def _share_out(
             stop.set()
             raise
 
-    workers = min(job.plan.workers, -(-len(places) // batch))
+    workers = min(job.plan.workers, max(len(places) // _FEWEST, 1))
     shares = [dataclasses.replace(outcome) for _ in range(workers)]  # the same arrays, counters of their own
     if workers == 1:
         work(places, shares[0])

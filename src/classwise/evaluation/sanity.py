@@ -5,7 +5,6 @@ After Carlini et al., "On Evaluating Adversarial Robustness" (2019), and AutoAtt
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -13,7 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from classwise.attacks.rows import Attack, craft, needs_gradient
+from classwise import draws
+from classwise.attacks.pgd import Pgd
+from classwise.attacks.rows import Attack, Rows, fresh, handed_over, needs_gradient, select
 from classwise.datasets.images import Images
 from classwise.findings import Finding
 from classwise.losses import cross_entropy
@@ -21,6 +22,10 @@ from classwise.models.normalize import Normalize
 from classwise.threat import Norm
 
 _PER_CLASS, _MOST = 4, 64  # images looked at
+_FEW = 16  # of them, where an attack is tried out
+_STEPS = 5  # of the attack whose loss is watched, at most
+_UNBOUNDED = Pgd(steps=40, step=0.1)  # with a radius of 1 it reaches every image there is, several times over
+_MAY_SURVIVE = 0.05  # of the images, and never a single one, before we speak up
 
 
 @dataclass(frozen=True)
@@ -43,17 +48,34 @@ def draw_sample(model: nn.Module, images: Images, device: torch.device, seed: in
 
 
 def inspect(
-    model: nn.Module, sample: Sample, attacks: Mapping[str, Attack], norm: Norm, was_training: bool, eot: int
+    model: nn.Module,
+    sample: Sample,
+    attacks: Mapping[str, Attack],
+    norm: Norm,
+    was_training: bool,
+    eot: int,
+    eps: float,
 ) -> list[Finding]:
-    """Every finding about the model on the sample. `model` is in eval mode; `was_training` says how it came."""
+    """Every finding about the model on the sample, and about the first attack, with the (largest) radius of the audit.
+
+    `model` is in eval mode; `was_training` says how it came.
+    """
     findings = [*_train_mode(was_training), *_range(model, sample), *_probabilities(sample)]
     randomised = list(_randomised(model, sample, eot))
     findings += randomised
-    if any(needs_gradient(attack) for attack in attacks.values()):
-        findings += _zero_gradients(model, sample)
+    gradient = None if getattr(model, "black_box", False) else _gradient(model, sample)
+    if gradient is not None:
+        findings += _zero_gradients(gradient, sample)
     attack = next(iter(attacks.values()), None)
-    if attack is not None and not randomised and eot == 1:
-        findings += _zero_radius(model, sample, attack, norm)
+    if attack is None or randomised or eot > 1:
+        return findings
+    findings += _zero_radius(model, sample, attack, norm)
+    if gradient is None or not gradient.any():
+        return findings
+    if any(needs_gradient(each) for each in attacks.values()):
+        findings += _unbounded(model, sample)
+    if needs_gradient(attack):
+        findings += _loss(model, sample, attack, norm, eps)
     return findings
 
 
@@ -113,8 +135,7 @@ def _randomised(model: nn.Module, sample: Sample, eot: int) -> Iterator[Finding]
         )
 
 
-def _zero_gradients(model: nn.Module, sample: Sample) -> Iterator[Finding]:
-    gradient = _gradient(model, sample)
+def _zero_gradients(gradient: Tensor, sample: Sample) -> Iterator[Finding]:
     dead = (gradient.flatten(1).abs().amax(1) == 0).cpu().numpy()
     if not dead.any():
         return
@@ -144,11 +165,11 @@ def _gradient(model: nn.Module, sample: Sample) -> Tensor:
 
 
 def _zero_radius(model: nn.Module, sample: Sample, attack: Attack, norm: Norm) -> Iterator[Finding]:
-    own = {f.name for f in dataclasses.fields(attack)} & {"steps", "restarts"}  # type: ignore[arg-type]
-    attack = dataclasses.replace(attack, **dict.fromkeys(own, 1))  # type: ignore[type-var]
-    generator = torch.Generator().manual_seed(0)
-    few = slice(16)
-    x_adv = craft(attack, model, sample.x[few], sample.y[few], 0.0, norm, generator)
+    few = torch.arange(len(sample.y), device=sample.y.device) < _FEW
+    rows = _begun(attack, model, sample, few, 0.0, norm)
+    if attack.steps:
+        rows = attack.advance(model, rows, norm)
+    x_adv = handed_over(rows)
     with torch.no_grad():
         differing = model(x_adv).argmax(1) != sample.logits[few].argmax(1)
     if differing.any():
@@ -158,3 +179,52 @@ def _zero_radius(model: nn.Module, sample: Sample, attack: Attack, norm: Norm) -
             f"With eps = 0 the attack changes the prediction of {float(differing.float().mean()):.0%} of the images.",
             "Inputs leave [0,1], or the model keeps state between calls: mend that first, nothing else is reliable.",
         )
+
+
+def _unbounded(model: nn.Module, sample: Sample) -> Iterator[Finding]:
+    """With no bound but the pixel range every image can be turned into any other, so nothing may stand."""
+    right = sample.logits.argmax(1) == sample.y
+    if not right.any():
+        return
+    rows = _begun(_UNBOUNDED, model, sample, right, 1.0, "linf")
+    while len(rows["y"]) and int(rows["t"].max()) < _UNBOUNDED.steps:
+        rows = _UNBOUNDED.advance(model, rows, "linf")
+        rows = select(rows, rows["logits"].argmax(1) == rows["y"])  # what is broken is done with
+    survive, tried = len(rows["y"]), int(right.sum())
+    if survive > max(_MAY_SURVIVE * tried, 1):
+        yield Finding(
+            "unbounded_survives",
+            "serious",
+            f"With eps = 1, where any image can become any other, {survive} of {tried} images still stand after "
+            f"{_UNBOUNDED.steps} steps of PGD.",
+            "The gradient does not lead to errors that are surely there (masked, saturated or shattered): robust "
+            "accuracy from gradient attacks is overestimated. Add margin_pgd and an attack without gradients.",
+        )
+
+
+def _loss(model: nn.Module, sample: Sample, attack: Attack, norm: Norm, eps: float) -> Iterator[Finding]:
+    """Whether cross entropy is higher where the attack ends than where it begins."""
+    few = torch.arange(len(sample.y), device=sample.y.device) < _FEW
+    rows = _begun(attack, model, sample, few, eps, norm)
+    if "best" in rows:  # it looks for the nearest error, not for the largest loss
+        return
+    first = rows["x_adv"]
+    for _ in range(min(attack.steps, _STEPS)):
+        rows = attack.advance(model, rows, norm)
+    with torch.no_grad():
+        begin, end = (float(cross_entropy(model(x), rows["y"]).mean()) for x in (first, handed_over(rows)))
+    if end < begin:
+        yield Finding(
+            "loss_falls",
+            "serious",
+            f"The mean loss of {len(rows['y'])} images falls from {begin:.3g} to {end:.3g} along the attack's steps.",
+            "An attack should raise it: the step size is too large for this model, or the gradient points the wrong "
+            "way. Try smaller steps, more of them, or margin_pgd.",
+        )
+
+
+def _begun(attack: Attack, model: nn.Module, sample: Sample, which: Tensor, eps: float, norm: Norm) -> Rows:
+    """The attack's rows for some images of the sample, before the first step."""
+    x, y = sample.x[which], sample.y[which]
+    keys = draws.keys_from(torch.Generator().manual_seed(0), len(x), x.device)
+    return attack.begin(model, fresh(x, y, eps, keys), norm)

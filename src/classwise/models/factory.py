@@ -22,9 +22,9 @@ def load_factory(path: Path, name: str, **arguments: Any) -> nn.Module:
     if not path.is_file():
         raise UserError(f"no Python file {str(path)!r} to take the model {name!r} from.")
     where = f"{path}:{name}"
-    with _importing_from(path.resolve().parent):
+    with importing_from(path.resolve().parent):
         try:
-            module = _import(path)
+            module = import_file(path)
             factory = getattr(module, name, None)
             model = factory if isinstance(factory, nn.Module) or factory is None else _call(factory, where, arguments)
         except UserError:
@@ -40,7 +40,7 @@ def load_factory(path: Path, name: str, **arguments: Any) -> nn.Module:
 
 
 @contextmanager
-def _importing_from(folder: Path) -> Iterator[None]:
+def importing_from(folder: Path) -> Iterator[None]:
     """Let the file import its neighbours, and forget them after: two code bases may both have a `models`."""
     before = set(sys.modules)
     sys.path.insert(0, str(folder))
@@ -55,7 +55,7 @@ def _importing_from(folder: Path) -> Iterator[None]:
                 del sys.modules[name]
 
 
-def _import(path: Path) -> ModuleType:
+def import_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

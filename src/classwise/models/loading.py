@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from classwise.errors import UserError
 from classwise.models import registry
+from classwise.models.black_box import load_black_box, names_black_box
 from classwise.models.checkpoint import read_checkpoint
 from classwise.models.external import LIBRARIES, load_external
 from classwise.models.factory import load_factory
@@ -22,7 +24,7 @@ FILES = (".pt", ".pth", ".ts", ".pt2", ".ckpt", ".tar", ".safetensors", ".bin", 
 
 
 def load_model(
-    spec: str | Path | nn.Module,
+    spec: Any,
     weights: str | Path | None = None,
     num_classes: int | None = None,
     in_channels: int | None = None,
@@ -34,9 +36,10 @@ def load_model(
 
     A spec is a module as it is; a built-in network (``resnet-18``, ``wideresnet:depth=34,width=10``); a function or
     class in a file (``net.py:make``); ``torchvision:…``, ``timm:…`` or ``robustbench:…``; a TorchScript or exported
-    program; or a checkpoint of classwise. `normalize` puts a normalising layer in front: a known name, text such as
-    ``mean=0.5,std=0.25``, or a pair (mean, std). Initial weights are drawn from `seed`, leaving the global generator
-    alone.
+    program; a checkpoint of classwise; or a black box, which has no gradient (``net.onnx``, ``https://host/path``,
+    ``callable:file.py:name``, ``sklearn:file.py:name``, a function or an estimator). `normalize` puts a normalising
+    layer in front: a known name, text such as ``mean=0.5,std=0.25``, or a pair (mean, std). Initial weights are drawn
+    from `seed`, leaving the global generator alone.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -47,7 +50,7 @@ def load_model(
 
 
 def _make(
-    spec: str | Path | nn.Module,
+    spec: Any,
     own_weights: bool,
     num_classes: int | None,
     in_channels: int | None,
@@ -55,7 +58,11 @@ def _make(
 ) -> nn.Module:
     if isinstance(spec, nn.Module):
         return normalized(spec, normalize)
-    spec = str(spec)
+    spec = str(spec) if isinstance(spec, Path) else spec
+    if not isinstance(spec, str) or names_black_box(spec):
+        if own_weights:
+            raise UserError("a black box brings its own weights; leave weights out.")
+        return load_black_box(spec, normalize)
     if factory := FACTORY.fullmatch(spec):
         model = load_factory(Path(factory["path"]), factory["name"], num_classes=num_classes, in_channels=in_channels)
         return normalized(model, normalize)

@@ -1,0 +1,175 @@
+"""FAB, the fast adaptive boundary attack (Croce and Hein, ICML 2020): seeks the nearest misclassified point.
+
+At x' every difference of logits f_j = z_j − z_y is replaced by its linearisation; the class whose plane {f_j = 0} is
+nearest, by |f_j(x')| / ‖∇f_j(x')‖ in the dual norm, is gone for. With d_1 and d_2 the steps from x' and from x to the
+nearest point of that plane in the pixel box (classwise.hyperplane) and a_i = ‖d_i‖:
+
+    α  = min(a_1 / (a_1 + a_2), α_max)
+    x' ← clamp((1 − α)(x' + η d_1) + α (x + η d_2))
+    x' ← x + β (x' − x)                                    once x' is misclassified: the backward step
+
+The nearest misclassified x' is kept. The first start is x itself, later ones are random at distance ε/2. The points
+visited are those of the authors' code. Departures: where the backward step leaves a point that is still misclassified
+that counts too (its logits are there anyway), and the final search along the line from x is left out, as it is in
+AutoAttack.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from classwise import draws, spec
+from classwise.attacks.rows import Model, Rows
+from classwise.errors import UserError
+from classwise.hyperplane import nearest_step
+from classwise.threat import Norm, norms
+
+_SMALLEST = 1e-8  # least length of a step, so that α is a number where x' is on the plane
+
+
+class Plane(NamedTuple):
+    """What the model said at x', and the linearised difference of logits that is to become zero."""
+
+    logits: Tensor
+    value: Tensor  # f(x'), one per example
+    gradient: Tensor  # ∇f(x')
+    queries: int  # gradients it took
+
+
+@dataclass(frozen=True)
+class Boundary(ABC):
+    """The attack without its choice of the class to go for. Fields as in the paper; see fab."""
+
+    iterations: int = 100
+    alpha_max: float = 0.1
+    eta: float = 1.05
+    beta: float = 0.9
+    minimal: bool = False
+
+    def __post_init__(self) -> None:
+        spec.settle(self)
+        if self.iterations < 1:
+            raise UserError(f"iterations must be at least 1, got {self.iterations}.")
+        if not 0 <= self.alpha_max <= 1:
+            raise UserError(f"alpha_max is a share, between 0 and 1; got {self.alpha_max:g}.")
+        if not self.eta >= 1:
+            raise UserError(f"eta lengthens the step, so it must be at least 1; got {self.eta:g}.")
+        if not 0 < self.beta < 1:
+            raise UserError(f"beta must lie between 0 and 1, got {self.beta:g}.")
+
+    @property
+    def steps(self) -> int:
+        return self.iterations
+
+    @abstractmethod
+    def linearise(self, model: Model, rows: Rows, norm: Norm) -> Plane:
+        """The plane to go for from `x_adv`."""
+
+    def started(self, rows: Rows, norm: Norm, start: Tensor) -> Rows:
+        """The rows before the first iteration; `start` is the number of each example's start."""
+        x = rows["x"]
+        x_adv = torch.where(_wide(start > 0, x), random_start(x, rows["eps"], rows["key"], norm), x)
+        nowhere = torch.full_like(rows["eps"], torch.inf)
+        return {**rows, "x_adv": x_adv, "x_best": x.clone(), "best": nowhere, "queries": torch.zeros_like(rows["t"])}
+
+    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+        """One iteration: a plane at `x_adv`, the step, and a look at where it led."""
+        plane = self.linearise(model, rows, norm)
+        rows = _nearer(rows, rows["x_adv"], plane.logits, norm)
+        point = self._forward(rows["x_adv"], rows["x"], plane, norm)
+        with torch.no_grad():
+            z = model(point)
+        rows = _nearer(rows, point, z, norm)
+        over = (z.argmax(1) != rows["y"]).to(point.dtype)
+        x_next = torch.lerp(rows["x"], point, _wide(1 - (1 - self.beta) * over, point))  # where not over, the point
+        queries = rows["queries"] + plane.queries + 1
+        return {**rows, "x_adv": x_next, "logits": plane.logits, "queries": queries, "t": rows["t"] + 1}
+
+    def _forward(self, x_adv: Tensor, x: Tensor, plane: Plane, norm: Norm) -> Tensor:
+        value, w = plane.value, plane.gradient
+        at_x = value + ((x - x_adv) * w).flatten(1).sum(1)
+        steps = [nearest_step(x_adv, value, w, norm), nearest_step(x, at_x, w, norm)]
+        near, far = (norms(step, norm).clamp_min(_SMALLEST) for step in steps)
+        alpha = _wide((near / (near + far)).clamp_max(self.alpha_max), x)
+        return torch.lerp(x_adv + self.eta * steps[0], x + self.eta * steps[1], alpha).clamp_(0, 1)
+
+
+@dataclass(frozen=True)
+class Fab(Boundary):
+    """Fields: number of iterations; α_max, the most of the way that leads back to x; η, how far beyond the plane;
+    β, how much is left after a backward step; restarts, the first from x.
+
+    minimal: do not stop at the radius but record the smallest distance found.
+    An iteration costs as many gradients as there are other classes: with many, fab_t is meant.
+    """
+
+    restarts: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.restarts < 1:
+            raise UserError(f"restarts must be at least 1, got {self.restarts}.")
+
+    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+        return self.started(rows, norm, rows["restart"])
+
+    def linearise(self, model: Model, rows: Rows, norm: Norm) -> Plane:
+        """The nearest of the planes of all other classes; one gradient each from the same forward pass."""
+        y = rows["y"]
+        with torch.enable_grad():
+            x = rows["x_adv"].detach().requires_grad_()
+            z = model(x)
+            others = z.shape[1] - 1
+            value, w = torch.zeros_like(rows["eps"]), torch.zeros_like(rows["x"])
+            nearest = torch.full_like(rows["eps"], torch.inf)
+            for shift in range(1, others + 1):
+                f = difference(z, y, (y + shift) % z.shape[1])
+                g = _gradient(f, x, keep=shift < others)
+                away = f.detach().abs() / dual_norms(g, norm).clamp_min(torch.finfo(g.dtype).tiny)
+                closer = away < nearest
+                nearest, value = torch.where(closer, away, nearest), torch.where(closer, f.detach(), value)
+                w = torch.where(_wide(closer, g), g, w)
+        return Plane(z.detach(), value, w, others)
+
+
+def difference(z: Tensor, y: Tensor, target: Tensor) -> Tensor:
+    """f = z_target − z_y, per example."""
+    return (z.gather(1, target[:, None]) - z.gather(1, y[:, None]))[:, 0]
+
+
+def dual_norms(g: Tensor, norm: Norm) -> Tensor:
+    """The norm that measures gradients where `norm` measures steps, shape (B,)."""
+    return g.abs().flatten(1).sum(1) if norm == "linf" else norms(g, "l2")
+
+
+def random_start(x: Tensor, eps: Tensor, key: Tensor, norm: Norm) -> Tensor:
+    """A random point at distance ε/2, clamped: for linf a direction uniform in the cube, for l2 on the sphere."""
+    noise = 2 * draws.uniform(key, x.shape[1:]) - 1 if norm == "linf" else draws.normal(key, x.shape[1:])
+    noise = noise.to(x.dtype)
+    return (x + noise * _wide(eps / (2 * norms(noise, norm)), x)).clamp_(0, 1)
+
+
+def _gradient(f: Tensor, x: Tensor, keep: bool) -> Tensor:
+    """∇_x of the summed f; the graph is kept for the next."""
+    g = torch.autograd.grad(f.sum(), x, retain_graph=keep, allow_unused=True)[0] if f.requires_grad else None
+    if g is None:
+        raise UserError("the model's output has no gradient with respect to its input; use an attack that needs none.")
+    return g
+
+
+def _nearer(rows: Rows, point: Tensor, z: Tensor, norm: Norm) -> Rows:
+    """The rows with `point` kept where it is misclassified and nearer than all before."""
+    distance = norms(point - rows["x"], norm)
+    better = (z.argmax(1) != rows["y"]) & (distance < rows["best"])
+    x_best = torch.where(_wide(better, point), point, rows["x_best"])
+    return {**rows, "x_best": x_best, "best": torch.where(better, distance, rows["best"])}
+
+
+def _wide(column: Tensor, like: Tensor) -> Tensor:
+    """One value per example, shaped to broadcast over images."""
+    return column.reshape(-1, *[1] * (like.ndim - 1))

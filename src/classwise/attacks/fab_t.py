@@ -1,0 +1,51 @@
+"""FAB-T, the targeted form of FAB (Croce and Hein, ICML 2020), as AutoAttack runs it: one class at a time.
+
+    f = z_t − z_y        instead of the class whose plane is nearest
+
+with t in turn the second, third, … highest logit of the clean image. One gradient per iteration however many classes
+there are, and planes that seem far at first get their chance. Any misclassified point counts, not only one of class t.
+Departures: those of fab; and all targets are tried from x before any is tried again from a random start.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from classwise.attacks.apgd_t import ranked_target
+from classwise.attacks.fab import Boundary, Plane, difference
+from classwise.attacks.rows import Model, Rows, value_and_gradient
+from classwise.errors import UserError
+from classwise.threat import Norm
+
+
+@dataclass(frozen=True)
+class FabT(Boundary):
+    """Fields: those of fab; targets; starts for each target, the first from x and the others random."""
+
+    targets: int = 9
+    per_target: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("targets", "per_target"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1, got {getattr(self, name)}.")
+
+    @property
+    def restarts(self) -> int:
+        return self.targets * self.per_target
+
+    def for_classes(self, num_classes: int) -> FabT:
+        """No more targets than there are other classes."""
+        return dataclasses.replace(self, targets=min(self.targets, max(num_classes - 1, 1)))
+
+    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+        target = ranked_target(model, rows, self.targets)
+        rows = self.started(rows, norm, rows["restart"] // self.targets)
+        return {**rows, "target": target, "queries": rows["queries"] + 1}
+
+    def linearise(self, model: Model, rows: Rows, norm: Norm) -> Plane:
+        y, target = rows["y"], rows["target"]
+        z, w = value_and_gradient(model, rows["x_adv"], lambda z: difference(z, y, target))
+        return Plane(z, difference(z, y, target), w, 1)

@@ -1,0 +1,136 @@
+"""N Attack (Li et al., ICML 2019): learns a distribution of perturbations from the model's probabilities alone.
+
+Natural evolution strategies on the mean m of a Gaussian in tanh space, u = artanh((2x − 1)(1 − 10⁻⁶)):
+
+    x_i = Π(½ tanh(u + m + σN_i) + ½),   N_i ~ N(0, I),   i = 1…population
+    J_i = max(0, log p_y(x_i) − max_{j≠y} log p_j(x_i)),   probabilities with 10⁻³⁰ added
+    A_i = (R_i − mean R) / (std R + 10⁻⁷),   R_i = −J_i/2
+    m  ← m + lr/(population·σ) · Σ_i A_i N_i
+
+m starts at 0.001·N(0, I). The point of m itself is tested after the first round and after every `check` rounds from
+there. Settings are those of the authors' code with lr = 0.02. It has one maximum over j for the whole population,
+that of its first member, so that only log p_y counts: here, as in the paper, every member has its own. Other
+departures: m has the image's own resolution; Π clips the perturbation as the code does for linf, and for l2, which
+the code has not, scales it; the start is tested too, one query more.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from classwise import draws, spec
+from classwise.attacks.rows import Model, Rows, select
+from classwise.errors import UserError
+from classwise.losses import margin
+from classwise.threat import Norm, project
+
+_START, _NOISE = 0, 1  # streams of an example's random numbers
+_LOG_FLOOR = math.log(1e-30)
+_AT_ONCE = 2**20  # pixel values given to the model in one call: 341 images of CIFAR-10, 6 of ImageNet
+
+
+@dataclass(frozen=True)
+class Nattack:
+    """Fields: rounds; samples (model evaluations) of each round; the Gaussian's width σ; step size; how many rounds
+    from one test of the mean to the next; restarts."""
+
+    rounds: int = 500
+    population: int = 300
+    sigma: float = 0.1
+    lr: float = 0.02
+    check: int = 10
+    restarts: int = 1
+
+    needs_gradient: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        spec.settle(self)
+        for name, least in (("rounds", 1), ("population", 2), ("check", 1), ("restarts", 1)):
+            if getattr(self, name) < least:
+                raise UserError(f"{name} must be at least {least}, got {getattr(self, name)}.")
+        for name in ("sigma", "lr"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"{name} must be positive, got {getattr(self, name):g}.")
+
+    @property
+    def steps(self) -> int:
+        return self.rounds
+
+    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+        x = rows["x"]
+        rows = {**rows, "mean": 0.001 * draws.normal(rows["key"], x.shape[1:], _START).to(x.dtype)}
+        x_adv = _image(_centre(rows), x, rows["eps"], norm)
+        with torch.no_grad():  # here, as later rounds hand on the last test's answer
+            z = model(x_adv)
+        return {**rows, "x_adv": x_adv, "logits": z, "queries": torch.ones_like(rows["t"])}
+
+    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+        due = self._tested(rows["t"])
+        logits = rows["logits"]
+        if due.any():
+            with torch.no_grad():
+                logits = logits.clone()
+                logits[due] = model(rows["x_adv"][due]).to(logits.dtype)
+        mean = rows["mean"] + self.lr / self.sigma * self._direction(model, rows, norm)
+        queries = rows["queries"] + self.population + due
+        rows = {**rows, "mean": mean, "logits": logits, "t": rows["t"] + 1, "queries": queries}
+        # Between tests x_adv stays where the answer at hand was given.
+        shown = self._tested(rows["t"]) | (rows["t"] >= self.rounds)
+        current = _image(_centre(rows), rows["x"], rows["eps"], norm)
+        return {**rows, "x_adv": torch.where(shown.reshape(-1, *[1] * (mean.ndim - 1)), current, rows["x_adv"])}
+
+    def _tested(self, t: Tensor) -> Tensor:
+        """Whether the mean of `t` rounds is tested before the next."""
+        return (t > 0) & ((t - 1) % self.check == 0)
+
+    def _direction(self, model: Model, rows: Rows, norm: Norm) -> Tensor:
+        """Σ_i A_i N_i / population of every example, so many examples at a time as fit into one call of the model."""
+        together = max(_AT_ONCE // (self.population * rows["x"][0].numel()), 1)
+        places = torch.arange(len(rows["y"]), device=rows["y"].device)
+        return torch.cat([self._sample(model, select(rows, part), norm) for part in torch.split(places, together)])
+
+    @torch.no_grad()
+    def _sample(self, model: Model, rows: Rows, norm: Norm) -> Tensor:
+        x, size = rows["x"], self.population
+        noise = _noise(rows, size)
+        u = (_centre(rows)[:, None] + self.sigma * noise).flatten(0, 1)
+        images = _image(u, x.repeat_interleave(size, 0), rows["eps"].repeat_interleave(size), norm)
+        z = torch.cat([model(part) for part in torch.split(images, max(_AT_ONCE // x[0].numel(), 1))])
+        reward = -_advantage_of_truth(z, rows["y"].repeat_interleave(size)).reshape(-1, size) / 2
+        std, mean = torch.std_mean(reward, 1, correction=0, keepdim=True)
+        weights = ((reward - mean) / (std + 1e-7)).to(x.dtype)
+        return torch.einsum("bn,bn...->b...", weights, noise) / size
+
+
+def _advantage_of_truth(z: Tensor, y: Tensor) -> Tensor:
+    """J: how far the true class's log-probability is above all others'; 0 where it is not."""
+    log_p = torch.logaddexp(z.log_softmax(1), z.new_tensor(_LOG_FLOOR))
+    return -margin(log_p, y).clamp_max(0)
+
+
+def _centre(rows: Rows) -> Tensor:
+    """u + m: where the Gaussian lies in tanh space."""
+    return torch.atanh((2 * rows["x"].clamp(0, 1) - 1) * (1 - 1e-6)) + rows["mean"]
+
+
+def _image(u: Tensor, x: Tensor, eps: Tensor, norm: Norm) -> Tensor:
+    """From tanh space to the pixels, and into the ball."""
+    return project(u.tanh() / 2 + 0.5, x, eps, norm)
+
+
+def _noise(rows: Rows, size: int) -> Tensor:
+    """N(0,1) of shape (B, size, …), from the example's key and its round.
+
+    `draws.normal` would take longer than the model: here each example has torch's generator, seeded by its key and
+    round. On the CPU, so that every device sees the same numbers.
+    """
+    x = rows["x"]
+    seeds = draws.keys(0, draws.keys(0, rows["key"], _NOISE) + rows["t"]).tolist()
+    generator = torch.Generator()
+    drawn = [torch.randn(size, *x.shape[1:], generator=generator.manual_seed(seed)) for seed in seeds]
+    return torch.stack(drawn).to(x.device, x.dtype)

@@ -1,0 +1,327 @@
+"""`find_worst`: name the least robust class without attacking every image.
+
+One clean pass over all images; what is misclassified is broken already, at no cost. Of the rest each class is attacked
+in random order, in rounds, and leaves the race (`classwise.anytime`) once it surely is not the worst. The first rounds
+are small, since most classes are far from the worst and leave early; later ones grow with what a class has had, so that
+looks stay rare and batches full.
+
+What was attacked is kept image by image in the run folder. The rounds follow from the outcomes alone, so the same
+command goes on after a kill, and one with another confidence or tolerance uses what is there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+
+from classwise import anytime
+from classwise.anytime import Standing
+from classwise.attacks.rows import Attack
+from classwise.datasets.images import Images, IntArray
+from classwise.errors import UserError
+from classwise.evaluation import audit as front
+from classwise.evaluation import run
+from classwise.evaluation.inputs import Eps, attacks_of, images_of, module_of, spec_of
+from classwise.findings import Finding
+from classwise.metrics import accuracy
+from classwise.records import CLEAN, Array, Records
+from classwise.results import write_text
+from classwise.terminal import progress_bar
+from classwise.threat import Norm
+
+
+def find_worst(
+    model: nn.Module | str | Path | Any,
+    data: Any,
+    attack: str | Attack | Sequence[str | Attack] = "pgd-20",
+    eps: Eps = "8/255",
+    *,
+    confidence: float = 0.95,
+    tolerance: float = 0.0,
+    norm: Norm = "linf",
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    seed: int = 0,
+    weights: str | Path | None = None,
+    normalize: Any = None,
+    root: str | Path | None = None,
+    split: str = "test",
+    download: bool = False,
+    limit: int | None = None,
+    per_class: int | None = None,
+    classes: Sequence[str | int] | None = None,
+    num_classes: int | None = None,
+    class_names: Sequence[str] | None = None,
+    batch_size: int | None = None,
+    workers: int | None = None,
+    device: str | torch.device | None = None,
+    amp: str | None = None,
+    eot: int = 1,
+    fold: bool = True,
+    force: bool = False,
+    progress: bool | None = None,
+) -> WorstFound:
+    """Find the class of lowest robust accuracy, attacking only as many images as that takes.
+
+    With probability at least `confidence`, over the random order in which images are attacked, the classes reported
+    hold every class whose robust accuracy on *all* the images given is the lowest, as a full audit with the same
+    attack and seed would find it.
+
+    attack: one attack, or several of which the worst case counts: each sees what those before it left standing.
+    tolerance: stop as soon as the classes left are surely within this much of each other (0.02 is two points).
+    out: a run folder; killed and started again with the same call, the search goes on.
+
+    Everything else is as in `audit`. An image is robust if no point tried breaks it (protocol "any").
+    """
+    begin = time.perf_counter()
+    settings = front.Settings(
+        norm, "any", "standing", seed, confidence, batch_size, workers, amp, eot, False, fold, force, False
+    )
+    anytime.check_tolerance(tolerance)
+    named = attacks_of(attack, eot=eot if eot > 1 else None)
+    if not named:
+        raise UserError("the clean images need no search: audit with --attack clean shows the worst class at once.")
+    images = images_of(data, root, split, download, num_classes, class_names).subset(limit, per_class, classes, seed)
+    module = module_of(model, weights, normalize, images, num_classes, device)
+    folder = None if out is None else Path(out)
+    with front.evaluating(module) as was_training:
+        job, _, findings = front.prepare(module, images, named, eps, {}, settings, was_training)
+        job = _marked(job)
+        if folder is not None:
+            job = front.in_folder(job, folder, spec_of(model, module), settings, overwrite)
+        clean = _clean(job, progress)
+        standing, records = _race(job, clean, confidence, tolerance, progress)
+    seconds = time.perf_counter() - begin
+    found = WorstFound(standing, records, confidence, tolerance, tuple(findings), seconds, folder)
+    if folder is not None:
+        found.save(folder)
+    return found
+
+
+@dataclass(frozen=True)
+class WorstFound:
+    """What a search found: the classes that may be the worst, bounds for every class, and what it cost.
+
+    records: the clean rows of all images, and the rows of those that were attacked.
+    """
+
+    standing: Standing
+    records: Records
+    confidence: float
+    tolerance: float
+    findings: tuple[Finding, ...] = ()
+    seconds: float = 0.0
+    folder: Path | None = None
+
+    @property
+    def worst(self) -> tuple[str, ...]:
+        """The class of lowest robust accuracy; several where they are tied, or within the tolerance."""
+        return tuple(self.records.class_names[c] for c in np.flatnonzero(self.standing.open))
+
+    def by_class(self) -> pd.DataFrame:
+        """One row per class.
+
+        Columns: class, n, right (when clean), attacked, robust (of those), estimate, low and high (of the robust
+        accuracy on all n images), in_question, population_low and population_high (see docs/find_worst.md).
+        """
+        s = self.standing
+        population = anytime.population(s, self.confidence)
+        return pd.DataFrame(
+            {
+                "class": self.records.class_names,
+                "n": s.whole,
+                "right": s.right,
+                "attacked": s.seen,
+                "robust": s.robust,
+                "estimate": s.estimate,
+                "low": s.low,
+                "high": s.high,
+                "in_question": s.open,
+                "population_low": population[0],
+                "population_high": population[1],
+            }
+        )
+
+    @property
+    def attacked(self) -> int:
+        """Images attacked; a full audit attacks all that are right when clean."""
+        return int(self.standing.seen.sum())
+
+    @property
+    def passes(self) -> int:
+        """Gradient passes (model evaluations of the attack) of single images."""
+        return int(self._spent().sum())
+
+    @property
+    def full_passes(self) -> int:
+        """About what a full audit takes: each class's passes per attacked image times its images right when clean.
+
+        A class of which nothing was attacked counts with the average of the others.
+        """
+        seen = self.standing.seen
+        average = self.passes / max(self.attacked, 1)
+        per_image = np.where(seen > 0, self._spent() / np.maximum(seen, 1), average)
+        return round(float(per_image @ self.standing.right))
+
+    def _spent(self) -> Array:
+        rows = self.records.frame[self.records.frame["attack"] != CLEAN]
+        return np.bincount(rows["label"], rows["queries"], minlength=self.records.num_classes)
+
+    def summary(self) -> dict[str, Any]:
+        """Everything in one JSON-ready dictionary."""
+        meta = self.records.meta
+        table = self.by_class()
+        return {
+            "worst": list(self.worst),
+            "confidence": self.confidence,
+            "tolerance": self.tolerance,
+            "by_class": table.astype(object).where(table.notna(), None).to_dict("records"),
+            "images": {
+                "all": int(self.standing.whole.sum()),
+                "right": int(self.standing.right.sum()),
+                "attacked": self.attacked,
+            },
+            "passes": {"spent": self.passes, "full_audit": self.full_passes},
+            "rounds": self.standing.rounds,
+            "attacks": {name: dict(info.settings) for name, info in meta.attacks.items() if name != CLEAN},
+            "threat": {"norm": meta.norm, "eps": meta.eps},
+            "seed": meta.seed,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "seconds": round(self.seconds, 3),
+            "versions": dict(meta.versions),
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write worst.json and worst.csv into the folder; the records are there already."""
+        write_text(folder / "worst.json", json.dumps(self.summary(), indent=1, allow_nan=False) + "\n")
+        write_text(folder / "worst.csv", self.by_class().to_csv(index=False))
+
+    def __str__(self) -> str:
+        s = self.standing
+        low, high = s.low[s.open].min(), s.high[s.open].min()
+        share = f"{self.passes:,} passes, about {self.passes / max(self.full_passes, 1):.0%} of a full audit's"
+        names = self.worst[0] if len(self.worst) == 1 else f"one of {', '.join(self.worst)}"
+        return (
+            f"Worst class: {names}, robust accuracy {low:.1%} to {high:.1%} ({self.confidence:.0%} confidence); "
+            f"{self.attacked:,} of {s.right.sum():,} images attacked, {share}"
+        )
+
+    __repr__ = __str__
+
+
+def _marked(job: run.Job) -> run.Job:
+    """The job whose rows say that only some examples were attacked, so that no audit goes on in its run folder."""
+    infos = {
+        name: info if name == CLEAN else dataclasses.replace(info, settings={**info.settings, "find_worst": True})
+        for name, info in job.meta.attacks.items()
+    }
+    return dataclasses.replace(job, meta=dataclasses.replace(job.meta, attacks=infos))
+
+
+def _clean(job: run.Job, progress: bool | None) -> Records:
+    """The clean row of every image, in their order."""
+    with progress_bar(len(job.images), [CLEAN], progress) as report:
+        return run.evaluate(dataclasses.replace(job, attacks={}, report=report))
+
+
+def _race(
+    job: run.Job, clean: Records, confidence: float, tolerance: float, progress: bool | None
+) -> tuple[Standing, Records]:
+    """Let the classes race; the rows are those of the images the race asked for, whatever else the folder holds."""
+    queues = _queues(job.images, clean.correct, job.meta.seed)
+    right, whole = accuracy.counts(clean)
+    with progress_bar(int(right.sum()), [*job.attacks], progress) as report:
+        pool = Attacked.of(dataclasses.replace(job, report=report))
+
+        def attack(seen: Array) -> Array:
+            rows = np.concatenate([queue[:count] for queue, count in zip(queues, seen, strict=True)])
+            return np.bincount(job.images.labels[rows[pool.stood(rows)]], minlength=len(queues))
+
+        standing = anytime.race(right, whole, attack, confidence, tolerance)
+    asked = np.concatenate([queue[:count] for queue, count in zip(queues, standing.seen, strict=True)])
+    return standing, Records.concat([clean, *pool.rows(asked)])
+
+
+def _queues(images: Images, right: Array, seed: int) -> list[IntArray]:
+    """For each class its images that are right when clean, in the random order in which they are attacked."""
+    order = np.random.default_rng([seed, len(images)]).permutation(len(images))  # not the order `subset` draws by
+    order = order[right[order]]
+    return [order[images.labels[order] == c] for c in range(images.num_classes)]
+
+
+@dataclass
+class Attacked:
+    """The images attacked so far, in memory and in the run folder, and what came of each."""
+
+    job: run.Job
+    place: Mapping[int, int]  # of an example's index in the job's images
+    known: Array
+    broken: Array
+    parts: list[Records] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, job: run.Job) -> Attacked:
+        """What an earlier run left in the folder; nothing without one."""
+        place = {index: row for row, index in enumerate(job.images.positions.tolist())}
+        made = cls(job, place, np.zeros(len(job.images), bool), np.zeros(len(job.images), bool))
+        for path in [] if job.folder is None else sorted(job.folder.glob("records/worst-*.parquet")):
+            try:
+                part = Records.read(path)
+            except UserError:
+                path.unlink()  # damaged on disk: its images are attacked again
+                continue
+            made._add(part)
+            for name in job.attacks:
+                job.report(name, part.frame["index"].nunique())
+        return made
+
+    def stood(self, rows: IntArray) -> Array:
+        """Whether no attack broke the images at `rows`; those not attacked yet are attacked now, part by part."""
+        missing = rows[~self.known[rows]]
+        for begin in range(0, len(missing), self.job.plan.part):
+            self._attack(missing[begin : begin + self.job.plan.part])
+        return ~self.broken[rows]
+
+    def rows(self, asked: IntArray) -> list[Records]:
+        """The rows of the images asked for, part by part."""
+        index = self.job.images.positions[asked]
+        return [part.take(np.flatnonzero(np.isin(part.index, index))) for part in self.parts]
+
+    def _attack(self, rows: IntArray) -> None:
+        job = self.job
+        part = run.evaluate(
+            dataclasses.replace(
+                job,
+                images=job.images.take(rows),
+                eps=job.eps[rows],
+                plan=dataclasses.replace(job.plan, part=len(rows)),
+                report=_except_clean(job.report),
+                folder=None,
+            )
+        )
+        part = part.take(np.flatnonzero((part.frame["attack"] != CLEAN).to_numpy()))
+        if job.folder is not None:
+            paths = (job.folder / "records" / f"worst-{number:05d}.parquet" for number in itertools.count())
+            run.write_part(part, next(path for path in paths if not path.exists()))
+        self._add(part)
+
+    def _add(self, part: Records) -> None:
+        at = np.array([self.place[index] for index in part.index.tolist()], dtype=np.int64)
+        self.known[at] = True
+        self.broken[at[~part.correct]] = True
+        self.parts.append(part)
+
+
+def _except_clean(report: Callable[[str, int], None]) -> Callable[[str, int], None]:
+    return lambda attack, finished: None if attack == CLEAN else report(attack, finished)
