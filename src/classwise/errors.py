@@ -13,6 +13,7 @@ class UserError(ValueError):
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """An error for a name that does not exist, naming the nearest one that does."""
     names = sorted(known)
-    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
+    by_lower = {known_name.lower(): known_name for known_name in names}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    hint = f"; did you mean {by_lower[near[0]]!r}?" if near else "."
     return UserError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names) or 'none'}.")
