@@ -101,6 +101,81 @@ class TestAudit:
         entry = json.loads(command(*arguments)[1])["attacks"]["pgd-3"]
         assert (entry["protocol"], entry["coverage"]) == ("final", "standing")
 
+    def test_several_radii_make_a_curve(self, command: Command, tmp_path: Path) -> None:
+        out = str(tmp_path / "run")
+        code, printed, _ = command(*audit("-a", "fgsm", "--eps", "0.1,0.02", "--out", out))
+        assert code == 0
+        start = printed.index("Robustness along eps under fgsm")
+        header, *rows = printed[start:].splitlines()[1:12]
+        assert header.split() == ["class", "clean", "0.02", "0.1", "area", "median"]
+        assert sorted(row.split()[0] for row in rows) == list("0123456789")
+        areas = [float(row.split()[4].rstrip("%")) for row in rows]
+        assert areas == sorted(areas)
+        curve = pd.read_csv(tmp_path / "run" / "tables" / "curve.csv")
+        assert sorted(curve["eps"].unique()) == [0, 0.02, 0.1]
+        falling = curve.pivot_table(index="class", columns="eps", values="accuracy").to_numpy()
+        assert (np.diff(falling, axis=1) <= 0).all()
+        _, printed, _ = command("show", out, "--json")
+        assert len(json.loads(printed)["areas"]) == 10
+
+    def test_a_grid_of_radii(self, command: Command) -> None:
+        _, out, _ = command(*audit("-a", "fgsm", "--eps", "0.1", "--eps-grid", "2", "--json"))
+        assert list(json.loads(out)["attacks"]) == ["clean", "fgsm@0.05", "fgsm@0.1"]
+
+    def test_adversarial_images_and_a_slice_of_the_loss(self, command: Command, tmp_path: Path) -> None:
+        folder = tmp_path / "run"
+        _, out, _ = command(
+            *audit("-a", "fgsm", "-e", "0.1", "--save-adversarial", "--landscape", "2", "-o", str(folder))
+        )
+        assert "survive rounding to 8 bits" in out
+        assert len(list((folder / "adversarial").glob("*.npz"))) == 1
+        slices = pd.read_csv(folder / "tables" / "landscape.csv")
+        assert slices["image"].nunique() == 2
+        assert {"a", "b", "loss", "prediction", "class"} <= set(slices.columns)
+
+    def test_an_attack_in_a_file_is_judged_like_any_other(self, command: Command, here: Path) -> None:
+        (here / "mine.py").write_text("def too_far(model, x, y):\n    return 1 - x\n")
+        code, out, _ = command(*audit("-a", "mine.py:too_far", "-e", "0.1", "--json"))
+        summary = json.loads(out)
+        assert code == 0
+        assert summary["attacks"]["mine.py:too_far"]["accuracy"] == summary["attacks"]["clean"]["accuracy"]
+        assert any(finding["code"] == "outside_ball" for finding in summary["findings"])
+
+    def test_transfer_crafts_on_the_model_it_names(self, command: Command) -> None:
+        spec = "transfer:model=net.py:make,weights=m.pt,attack=pgd-3"
+        _, out, _ = command(*audit("-a", "pgd-3", "-a", spec, "-e", "0.1", "--json"))
+        attacks = json.loads(out)["attacks"]
+        assert attacks["transfer"]["accuracy"] == pytest.approx(attacks["pgd-3"]["accuracy"], abs=0.1)
+
+    def test_autoattack_says_who_broke_what_first(self, command: Command) -> None:
+        _, out, _ = command(*audit("-a", "autoattack", "-e", "0.1", "--limit", "20", "--json"))
+        summary = json.loads(out)
+        assert list(summary["attacks"]) == ["clean", "apgd_ce-100", "apgd_t-100", "fab_t-100", "square-5000"]
+        assert summary["attacks"]["square-5000"]["coverage"] == "standing"
+        assert sum(summary["first_broken_by"].values()) == 20 - round(20 * summary["worst_case"]["accuracy"])
+
+    def test_minimal_distances(self, command: Command, tmp_path: Path) -> None:
+        command(*audit("-a", "fab_t-20", "-e", "0.1", "--distances", "-o", str(tmp_path)))
+        finished = Audit.load(tmp_path)
+        near, far = (finished.at(eps)["accuracy"] for eps in (0.02, "0.2"))
+        assert (near >= far).all()
+        assert near.mean() > far.mean() + 0.2
+
+    def test_only_the_worst_class(self, command: Command, tmp_path: Path) -> None:
+        arguments = audit("-a", "pgd-3", "-e", "0.05", "--find-worst", "--tolerance", "0.05", "-o", str(tmp_path))
+        code, out, _ = command(*arguments)
+        assert code == 0
+        assert "Worst class: " in out
+        assert "may be the worst" in out
+        found = json.loads((tmp_path / "worst.json").read_text())
+        assert json.loads(command(*arguments, "--json")[1])["worst"] == found["worst"]
+
+    @pytest.mark.parametrize("more", [("--protocol", "final"), ("--require", "worst>=0.1"), ("--save-adversarial",)])
+    def test_what_needs_all_images_does_not_go_with_find_worst(self, command: Command, more: tuple[str, ...]) -> None:
+        code, _, err = command(*audit("--find-worst", *more))
+        assert code == 2
+        assert f"{more[0]} does not go with --find-worst" in err
+
     def test_csv(self, command: Command, tmp_path: Path) -> None:
         command(*audit("-a", "fgsm", "--csv", str(tmp_path / "t" / "classes.csv")))
         table = pd.read_csv(tmp_path / "t" / "classes.csv")
