@@ -70,9 +70,24 @@ def test_where_everything_is_adversarial_the_mean_stays(linear: Linear) -> None:
     model = linear(WEIGHT)
     x, y = batch(model)
     attack = Nattack(population=5)
-    rows = attack.begin(model, fresh(x, model(x).argmin(1), 1e-3, torch.arange(4)), "linf")
-    assert torch.equal(attack.advance(model, rows, "linf")["mean"], rows["mean"])
-    assert not torch.equal(attack.advance(model, {**rows, "y": y}, "linf")["mean"], rows["mean"])
+    rows = {**begun(attack, model, eps=1e-3), "t": torch.full_like(y, 3)}
+    wrong = attack.advance(model, {**rows, "y": model(x).argmin(1)}, "linf")
+    assert torch.equal(wrong["mean"], rows["mean"])
+    assert (wrong["queries"] == rows["queries"] + 5).all()
+    assert not torch.equal(attack.advance(model, rows, "linf")["mean"], rows["mean"])
+
+
+@pytest.mark.parametrize("t", [0, 1, 11])
+def test_what_a_test_finds_broken_costs_no_further_round(t: int, linear: Linear) -> None:
+    model, attack = linear(WEIGHT), Nattack(population=5)
+    rows = {**begun(attack, model), "t": torch.full((4,), t)}
+    rows["y"] = torch.where(torch.tensor([True, False, True, True]), rows["y"], (rows["y"] + 1) % 3)
+    after = attack.advance(model, rows, "linf")
+    assert (after["queries"] - rows["queries"]).tolist() == [5 + (t > 0), t > 0, 5 + (t > 0), 5 + (t > 0)]
+    assert torch.equal(after["mean"][1], rows["mean"][1])
+    assert (after["mean"] != rows["mean"]).flatten(1).any(1).tolist() == [True, False, True, True]
+    all_wrong = attack.advance(model, {**rows, "y": (model(rows["x"]).argmax(1) + 1) % 3}, "linf")
+    assert torch.equal(all_wrong["mean"], rows["mean"])
 
 
 @pytest.mark.parametrize(("check", "tested"), [(10, [1, 11, 21]), (1, list(range(1, 23))), (4, [1, 5, 9, 13, 17, 21])])

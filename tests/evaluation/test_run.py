@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 import classwise.records
 from classwise.attacks.fgsm import Fgsm
+from classwise.attacks.nattack import Nattack
 from classwise.attacks.noise import Noise
 from classwise.attacks.pgd import Pgd
 from classwise.attacks.rows import Attack
@@ -173,6 +175,18 @@ class TestParts:
         x = torch.rand(8, 1, 8, 8)
         assert run.plan(net, x, 100, {}, batch=16, workers=1).part == 100
         assert run.plan(net, x, 5, ATTACKS, batch=16, workers=2).part == 5
+
+    def test_attacks_of_many_questions_get_short_parts(self) -> None:
+        """A step of N Attack asks 300 times: 500 rounds of a model that takes a millisecond are minutes per image."""
+
+        def slow(x: Tensor) -> Tensor:
+            time.sleep(0.004)
+            return x.flatten(1)[:, :2]
+
+        attacks: dict[str, Attack] = {"nattack": Nattack()}
+        assert run.plan(slow, torch.rand(4, 1, 8, 8), 5000, attacks, batch=256, workers=1).part == 16
+        short: dict[str, Attack] = {"nattack": Nattack(rounds=1, population=2)}
+        assert run.plan(slow, torch.rand(4, 1, 8, 8), 5000, short, batch=256, workers=1).part > 512
 
     def test_files_are_named_by_attack_and_part(self, net: nn.Module, images: Images, tmp_path: Path) -> None:
         run.evaluate(job_of(net, images, {"pgd:step=1/255 é": Pgd(steps=1)}, folder=tmp_path))

@@ -61,6 +61,10 @@ class Nattack:
     def steps(self) -> int:
         return self.rounds
 
+    @property
+    def evaluations(self) -> int:
+        return self.population
+
     def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
         x = rows["x"]
         rows = {**rows, "mean": 0.001 * draws.normal(rows["key"], x.shape[1:], _START).to(x.dtype)}
@@ -70,14 +74,14 @@ class Nattack:
         return {**rows, "x_adv": x_adv, "logits": z, "queries": torch.ones_like(rows["t"])}
 
     def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
-        due = self._tested(rows["t"])
-        logits = rows["logits"]
+        due, logits = self._tested(rows["t"]), rows["logits"]
         if due.any():
             with torch.no_grad():
                 logits = logits.clone()
                 logits[due] = model(rows["x_adv"][due]).to(logits.dtype)
-        mean = rows["mean"] + self.lr / self.sigma * self._direction(model, rows, norm)
-        queries = rows["queries"] + self.population + due
+        found = (due | (rows["t"] == 0)) & (logits.argmax(1) != rows["y"])  # nothing to spend a round on
+        mean = self._learnt(model, rows, ~found, norm)
+        queries = rows["queries"] + due + self.population * ~found
         rows = {**rows, "mean": mean, "logits": logits, "t": rows["t"] + 1, "queries": queries}
         # Between tests x_adv stays where the answer at hand was given.
         shown = self._tested(rows["t"]) | (rows["t"] >= self.rounds)
@@ -88,14 +92,18 @@ class Nattack:
         """Whether the mean of `t` rounds is tested before the next."""
         return (t > 0) & ((t - 1) % self.check == 0)
 
-    def _direction(self, model: Model, rows: Rows, norm: Norm) -> Tensor:
-        """Σ_i A_i N_i / population of every example, so many examples at a time as fit into one call of the model."""
-        together = max(_AT_ONCE // (self.population * rows["x"][0].numel()), 1)
-        places = torch.arange(len(rows["y"]), device=rows["y"].device)
-        return torch.cat([self._sample(model, select(rows, part), norm) for part in torch.split(places, together)])
+    def _learnt(self, model: Model, rows: Rows, which: Tensor, norm: Norm) -> Tensor:
+        """m after one more round of `which`, so many at a time as fit into one call of the model."""
+        mean, places = rows["mean"].clone(), which.nonzero()[:, 0]
+        together = max(_AT_ONCE // (self.population * mean[0].numel()), 1)
+        for begin in range(0, len(places), together):
+            part = places[begin : begin + together]
+            mean[part] += self.lr / self.sigma * self._direction(model, select(rows, part), norm)
+        return mean
 
     @torch.no_grad()
-    def _sample(self, model: Model, rows: Rows, norm: Norm) -> Tensor:
+    def _direction(self, model: Model, rows: Rows, norm: Norm) -> Tensor:
+        """Σ_i A_i N_i / population."""
         x, size = rows["x"], self.population
         noise = _noise(rows, size)
         u = (_centre(rows)[:, None] + self.sigma * noise).flatten(0, 1)

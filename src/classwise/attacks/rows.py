@@ -60,6 +60,11 @@ def needs_gradient(attack: Attack | type[Attack]) -> bool:
     return bool(getattr(attack, "needs_gradient", True))
 
 
+def evaluations(attack: Attack) -> int:
+    """About how many times a step asks the model; an attack whose steps are many questions says so: `evaluations`."""
+    return int(getattr(attack, "evaluations", 1))
+
+
 def for_classes(attack: Attack, num_classes: int) -> Attack:
     """The attack fitted to so many classes, for attacks whose restarts are targets: they have `for_classes`."""
     fit = getattr(attack, "for_classes", None)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from classwise import attacks as attack_files
 from classwise import points
 from classwise.attacks.clean import Clean
-from classwise.attacks.rows import Attack, Model, needs_gradient, value_and_gradient
+from classwise.attacks.rows import Attack, Model, evaluations, needs_gradient, value_and_gradient
 from classwise.datasets.images import Images, IntArray
 from classwise.errors import UserError
 from classwise.evaluation.active import ActiveSet, Judge, Outcome
@@ -36,6 +36,7 @@ from classwise.storage import safe_name
 from classwise.threat import Norm
 
 _SECONDS_PER_PART = 20.0  # about how much work a kill may cost
+_MOST_SECONDS = 300.0  # of a part that is made longer to fill the batches
 _FEWEST = 8  # examples that are worth a worker of their own
 
 
@@ -81,7 +82,8 @@ class Job:
 
 
 def plan(fast: Model, example: Tensor, count: int, attacks: Mapping[str, Attack], batch: int, workers: int) -> Plan:
-    """Parts of about twenty seconds each, by the measured time of a pass; at least two rounds of batches."""
+    """Parts of about twenty seconds each, by the measured time of a pass; at least two rounds of batches, unless those
+    take minutes."""
     x = channels_last(example)
     differentiate = any(needs_gradient(attack) for attack in attacks.values())
 
@@ -99,10 +101,12 @@ def plan(fast: Model, example: Tensor, count: int, attacks: Mapping[str, Attack]
         one_pass()
         times.append(time.perf_counter() - begin)
     seconds = min(times) / len(x)  # the quickest is the least disturbed
-    passes = max((attack.steps * attack.restarts for attack in attacks.values()), default=0) / 2 + 1
-    whole = batch * workers
-    rounds = max(int(_SECONDS_PER_PART / (seconds * passes * whole)), 2)
-    return Plan(batch, min(rounds * whole, count), workers)
+    whole = max((a.steps * a.restarts * evaluations(a) for a in attacks.values()), default=0)
+    passes = whole / 2 + 1  # some examples break early
+    at_once = batch * workers
+    usual, most = (int(limit / (seconds * passes)) for limit in (_SECONDS_PER_PART, _MOST_SECONDS))
+    two_rounds = min(2 * at_once, max(most, 2 * _FEWEST * workers))
+    return Plan(batch, min(max(usual // at_once * at_once, two_rounds), count), workers)
 
 
 def along(job: Job, curve: Mapping[str, float]) -> Job:
