@@ -12,7 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from classwise.evaluation.speed import accelerate, choose_batch, choose_workers, out_of_memory, replica
+from classwise.evaluation.speed import (
+    Fast,
+    accelerate,
+    choose_batch,
+    choose_workers,
+    out_of_memory,
+    replica,
+    unsettled,
+)
 from classwise.models import load_model, names
 
 CPU = torch.device("cpu")
@@ -219,6 +227,41 @@ def test_built_in_networks(spec: str, norms: int, folded: int) -> None:
     assert sum(isinstance(module, nn.BatchNorm2d) for module in model.modules()) == norms
     assert (fast.folded, fast.notes) == (folded, ())
     assert_same(fast, model, x, 1e-8)
+
+
+class TestFilling:
+    """On a CPU kernels are compiled for each batch size."""
+
+    def test_batches_are_filled_until_their_size_has_settled(self) -> None:
+        sizes: list[int] = []
+
+        def model(x: Tensor) -> Tensor:
+            sizes.append(len(x))
+            return x.flatten(1)
+
+        fast = Fast(model, 0, (), multiple=8)
+        x = torch.rand(13, 1, 2, 2)
+        for _ in range(20):
+            assert torch.equal(fast(x), x.flatten(1))
+        assert sizes == [16] * 16 + [13] * 4
+        fast(x[:5])
+        fast(x)
+        assert sizes[-2:] == [8, 16]  # another size begins anew
+
+    def test_a_part_begins_with_no_memory_of_the_last(self) -> None:
+        sizes: list[int] = []
+
+        def model(x: Tensor) -> Tensor:
+            sizes.append(len(x))
+            return x
+
+        fast = Fast(model, 0, (), multiple=8)
+        for _ in range(17):
+            fast(torch.zeros(3, 1))
+        for anew in (unsettled(fast), replica(fast)):
+            anew(torch.zeros(3, 1))
+        assert sizes[-3:] == [3, 8, 8]
+        assert unsettled(model) is model
 
 
 class Residual(nn.Module):

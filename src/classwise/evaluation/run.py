@@ -30,7 +30,7 @@ from classwise.attacks.rows import Attack, Model, evaluations, needs_gradient, v
 from classwise.datasets.images import Images, IntArray
 from classwise.errors import UserError
 from classwise.evaluation.active import ActiveSet, Judge, Outcome
-from classwise.evaluation.speed import channels_last, out_of_memory, replica
+from classwise.evaluation.speed import channels_last, out_of_memory, replica, unsettled
 from classwise.records import CLEAN, COLUMNS, Array, AttackInfo, Coverage, Meta, Protocol, Records
 from classwise.storage import safe_name
 from classwise.threat import Norm
@@ -305,7 +305,7 @@ def _share_out(
 
     def work(mine: IntArray, own: Outcome) -> None:
         judge = Judge(replica(job.model) if workers > 1 else job.model, job.norm, job.eot)
-        fast = replica(job.fast) if workers > 1 else job.fast
+        fast = replica(job.fast) if workers > 1 else unsettled(job.fast)
         try:
             ActiveSet(attack, fast, judge, part, eps, own, job.protocol, batch, job.meta.seed, job.device, report).run(
                 mine

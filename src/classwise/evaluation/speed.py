@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.fx
@@ -24,6 +24,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 from classwise.attacks.rows import Model
 
 _MULTIPLE = 8
+_SETTLED = 16  # batches of one size in a row, after which a kernel of their own pays
 
 _CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -37,10 +38,12 @@ class Fast:
     folded: int
     notes: tuple[str, ...]
 
-    multiple: int = 1  # batches are filled up to a multiple of this
+    multiple: int = 1  # batches are filled up to a multiple of this, until their size has settled
+    settled: list[int] = field(default_factory=lambda: [0, 0])  # the last batch's size, and how many like it in a row
 
     def __call__(self, x: Tensor) -> Tensor:
-        short = -len(x) % self.multiple if len(x) else 0
+        self.settled[:] = [len(x), self.settled[1] + 1 if self.settled[0] == len(x) else 1]
+        short = -len(x) % self.multiple if len(x) and self.settled[1] <= _SETTLED else 0
         if not short:
             return self.model(x)
         return self.model(torch.cat([x, x[-1:].expand(short, *x.shape[1:])]))[: len(x)]
@@ -210,10 +213,15 @@ def replica(model: Model) -> Model:
     would then read each other's. A replica costs no memory.
     """
     if isinstance(model, Fast):
-        return replace(model, model=replica(model.model))
+        return replace(model, model=replica(model.model), settled=[0, 0])
     if not isinstance(model, nn.Module):
         return model
     return copy.deepcopy(model, {id(tensor): tensor for tensor in _held(model)})
+
+
+def unsettled(model: Model) -> Model:
+    """The same model with no memory of batches before, so that a part begins as it would in a run that was resumed."""
+    return replace(model, settled=[0, 0]) if isinstance(model, Fast) else model
 
 
 def _held(model: nn.Module) -> Iterator[Tensor]:
