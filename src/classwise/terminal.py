@@ -237,18 +237,18 @@ def show(audit: Audit, console: Console | None = None) -> None:
 def show_worst(found: WorstFound, console: Console | None = None) -> None:
     """What a search for the worst class came to: the classes with their bounds, those in question first."""
     console = console or Console()
-    table = Table(title=Text("Robust accuracy on all images, as far as it is known"), title_justify="left", box=None)
-    for header in ("class", "n", "right", "attacked", "robust", "estimate", "bounds", ""):
-        left = header in ("class", "bounds", "")
+    title = Text("Robust accuracy on all images, as far as it is known")
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for header in ("class", "n", "right", "attacked", "robust", "estimate", "bounds", "worst"):
+        left = header in ("class", "bounds", "worst")
         table.add_column(header, justify="left" if left else "right", no_wrap=True)
     rows = found.by_class().sort_values(["in_question", "high"], ascending=[False, True], kind="stable")
     for row in rows.to_dict("records"):
         numbers = [str(row[key]) for key in ("n", "right", "attacked", "robust")]
         bounds = interval(row["low"], row["high"])
-        mark = Text("may be the worst", "bold red") if row["in_question"] else Text("is not the worst", "dim")
-        table.add_row(
-            Text(row["class"]), *numbers, percent(row["estimate"]), bounds, mark if row["n"] else Text("no image")
-        )
+        verdict = "yes" if len(found.worst) == 1 else "maybe"
+        mark = Text(verdict, "bold red") if row["in_question"] else Text("no" if row["n"] else "no image", "dim")
+        table.add_row(Text(row["class"]), *numbers, percent(row["estimate"]), bounds, mark)
     console.print(table)
     console.print()
     console.print(Text(f"{found}."))
