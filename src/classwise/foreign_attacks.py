@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from classwise import spec as specs
 from classwise.attacks.rows import Attack, Model, Rows
 from classwise.errors import UserError, unknown
-from classwise.models.factory import import_file, importing_from
+from classwise.models.factory import run_file
 from classwise.threat import Norm
 
 _SPEC = re.compile(r"(?P<source>torchattacks|foolbox|art|[^,=]+\.py):(?P<name>[^,]*)(?:,(?P<options>.*))?")
@@ -237,13 +237,7 @@ def _package(name: str, module: str) -> Any:
 def _function(path: str, name: str) -> Callable[..., Any]:
     """The function `name` of a Python file, which is run once."""
     file = Path(path)
-    if not file.is_file():
-        raise UserError(f"no Python file {path!r} to take the attack {name!r} from.")
-    with importing_from(file.resolve().parent):
-        try:
-            module = import_file(file)
-        except Exception as error:
-            raise UserError(f"{path} failed: {type(error).__name__}: {error}") from error
+    module = run_file(file, f"the attack {name!r}")
     own = {key: value for key, value in vars(module).items() if callable(value) and not key.startswith("_")}
     if name not in own:
         raise unknown(f"function of {file.name}", name, own)

@@ -16,14 +16,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from classwise.threat import Norm
+from classwise.threat import Norm, wide
 
 _MOST_STEPS = 100  # never met, except by inputs that are not numbers
 
 
 def nearest_step(x: Tensor, value: Tensor, w: Tensor, norm: Norm) -> Tensor:
     """The step from each x of the box [0,1] to the nearest zero of value + ⟨w, · − x⟩ in the box; `value` is (B,)."""
-    value = value.reshape(-1, *[1] * (x.ndim - 1))
+    value = wide(value, x)
     largest = w.abs().amax(_pixels(w), keepdim=True).clamp_min(torch.finfo(w.dtype).tiny)
     weight = w.abs() / largest  # scaled, because the square of a tiny gradient would underflow
     away = (w * value.sign()).sign()  # the way that a grows in size

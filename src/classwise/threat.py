@@ -41,11 +41,21 @@ class Threat:
         object.__setattr__(self, "eps", eps)
 
 
+def wide(column: Tensor, like: Tensor) -> Tensor:
+    """One value per example, shaped (B,1,1,…) to broadcast over images."""
+    return column.reshape(-1, *[1] * (like.ndim - 1))
+
+
+def choose(mask: Tensor, yes: Tensor, no: Tensor) -> Tensor:
+    """Images chosen example by example."""
+    return torch.where(wide(mask, yes), yes, no)
+
+
 def per_example(value: Radius, like: Tensor) -> Radius:
     """A radius that broadcasts over `like`: a number as it is, one value per example shaped (B,1,1,…)."""
     if not isinstance(value, Tensor) or value.ndim == 0:
         return value
-    return value.to(device=like.device, dtype=like.dtype).reshape(-1, *[1] * (like.ndim - 1))
+    return wide(value.to(device=like.device, dtype=like.dtype), like)
 
 
 def norms(delta: Tensor, norm: Norm) -> Tensor:

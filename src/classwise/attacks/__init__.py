@@ -34,11 +34,12 @@ def _files() -> list[str]:
 
 def has_suite(attacks: str | Attack | Sequence[str | Attack]) -> bool:
     """Whether one of the specs names a suite of attacks, such as autoattack."""
-    names = (item.partition(":")[0] if isinstance(item, str) else _file(item) for item in _listed(attacks))
+    names = (item.partition(":")[0] if isinstance(item, str) else _file(item) for item in listed(attacks))
     return any(name.strip() in _SUITES for name in names)
 
 
-def _listed(attacks: Any) -> list[Any]:
+def listed(attacks: Any) -> list[Any]:
+    """One attack or several, as a list."""
     return list(attacks) if isinstance(attacks, Sequence) and not isinstance(attacks, str) else [attacks]
 
 
@@ -87,7 +88,7 @@ def parse(attacks: str | Attack | Sequence[str | Attack], **overrides: Any) -> d
     short names collide are told apart by the fields in which they differ from each other and from the defaults.
     """
     made: list[Attack] = []
-    for item in _listed(attacks):
+    for item in listed(attacks):
         for attack in _from_spec(item) if isinstance(item, str) else _members(item):
             if not _is_attack(attack):
                 raise UserError(f"{attack!r} is not an attack: give a spec such as 'pgd-20' or an attack object.")

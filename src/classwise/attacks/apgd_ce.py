@@ -31,7 +31,7 @@ from classwise import draws, spec
 from classwise.attacks.rows import Model, Rows, value_and_gradient
 from classwise.errors import UserError
 from classwise.losses import cross_entropy
-from classwise.threat import Norm, norms, per_example, project, steepest_step
+from classwise.threat import Norm, choose, norms, per_example, project, steepest_step
 
 _MOMENTUM = 0.75  # the paper's α: the share of the gradient step against that of the last move
 
@@ -111,9 +111,9 @@ class Apgd:
             "halved": torch.where(ends, stalled, rows["halved"]),
             "checked_loss": torch.where(ends, rows["best_loss"], rows["checked_loss"]),
             "rises": rows["rises"] * ~ends,
-            "x_adv": _where(stalled, rows["x_best"], rows["x_adv"]),
+            "x_adv": choose(stalled, rows["x_best"], rows["x_adv"]),
         }
-        return {**rows, **changed}, _where(stalled, rows["best_gradient"], gradient)
+        return {**rows, **changed}, choose(stalled, rows["best_gradient"], gradient)
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,8 @@ def _keep_the_best(rows: Rows, loss: Tensor, gradient: Tensor) -> Rows:
     better = loss > rows["best_loss"]
     return {
         **rows,
-        "x_best": _where(better, rows["x_adv"], rows["x_best"]),
-        "best_gradient": _where(better, gradient, rows["best_gradient"]),
+        "x_best": choose(better, rows["x_adv"], rows["x_best"]),
+        "best_gradient": choose(better, gradient, rows["best_gradient"]),
         "best_loss": torch.where(better, loss, rows["best_loss"]),
     }
 
@@ -157,8 +157,3 @@ def _momentum_step(rows: Rows, gradient: Tensor, norm: Norm) -> Tensor:
     share = per_example(torch.where(rows["t"] > 0, _MOMENTUM, 1.0), x)
     v = project(steepest_step(x_adv, gradient, rows["size"], norm), x, eps, norm)
     return project(torch.lerp(x_adv, v, share) + (1 - share) * (x_adv - rows["x_prev"]), x, eps, norm)
-
-
-def _where(mask: Tensor, yes: Tensor, no: Tensor) -> Tensor:
-    """Images chosen example by example."""
-    return torch.where(mask.reshape(-1, *[1] * (yes.ndim - 1)), yes, no)

@@ -31,7 +31,7 @@ from classwise import spec
 from classwise.attacks.rows import Model, Rows, value_and_gradient
 from classwise.errors import UserError
 from classwise.losses import margin
-from classwise.threat import Norm, norms
+from classwise.threat import Norm, choose, norms, wide
 
 _EDGE = 0.999999  # keeps artanh finite at pixels of 0 and 1
 _SMALLEST_TAU = 1 / 256
@@ -106,8 +106,8 @@ class Cw:
         g = gradient * (2 * x * (1 - x))
         m = rows["m"].lerp(g, 1 - _BETA1)
         v = (_BETA2 * rows["v"]).addcmul_(g, g, value=1 - _BETA2)
-        m_hat = m / _images(1 - _BETA1**count, x)
-        v_hat = v / _images(1 - _BETA2**count, x)
+        m_hat = m / wide(1 - _BETA1**count, x)
+        v_hat = v / wide(1 - _BETA2**count, x)
         return rows | {"w": rows["w"].addcdiv(m_hat, v_hat.sqrt_().add_(_TINY), value=-self.lr), "m": m, "v": v}
 
     def _stops(self, rows: Rows, loss: Tensor) -> tuple[Tensor, Tensor]:
@@ -160,7 +160,7 @@ def _note(rows: Rows, z: Tensor) -> Rows:
 def _excess(rows: Rows) -> tuple[Tensor, Tensor]:
     """Σ max(|x' − x̂| − τ, 0), and its gradient in x'."""
     change = rows["x_adv"] - _reconstructed(rows["x"])
-    beyond = change.abs() - _images(rows["tau"], change)
+    beyond = change.abs() - wide(rows["tau"], change)
     return beyond.clamp_min(0).flatten(1).sum(1), change.sign() * (beyond > 0)
 
 
@@ -182,14 +182,8 @@ def _reconstructed(x: Tensor) -> Tensor:
     return (_EDGE * (2 * x - 1) + 1) / 2
 
 
-def _images(value: Tensor, like: Tensor) -> Tensor:
-    """One value per example, shaped to broadcast over images."""
-    return value.reshape(-1, *[1] * (like.ndim - 1))
-
-
 def _where(mask: Tensor, these: Rows, those: Rows) -> Rows:
     """`these` where the mask holds, `those` elsewhere, column by column; columns they share are left alone."""
     return {
-        name: column if column is those[name] else torch.where(_images(mask, column), column, those[name])
-        for name, column in these.items()
+        name: column if column is those[name] else choose(mask, column, those[name]) for name, column in these.items()
     }

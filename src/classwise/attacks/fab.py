@@ -27,7 +27,7 @@ from classwise import draws, spec
 from classwise.attacks.rows import Model, Rows
 from classwise.errors import UserError
 from classwise.hyperplane import nearest_step
-from classwise.threat import Norm, norms
+from classwise.threat import Norm, choose, norms, wide
 
 _SMALLEST = 1e-8  # least length of a step, so that α is a number where x' is on the plane
 
@@ -73,7 +73,7 @@ class Boundary(ABC):
     def started(self, rows: Rows, norm: Norm, start: Tensor) -> Rows:
         """The rows before the first iteration; `start` is the number of each example's start."""
         x = rows["x"]
-        x_adv = torch.where(_wide(start > 0, x), random_start(x, rows["eps"], rows["key"], norm), x)
+        x_adv = choose(start > 0, random_start(x, rows["eps"], rows["key"], norm), x)
         nowhere = torch.full_like(rows["eps"], torch.inf)
         return {**rows, "x_adv": x_adv, "x_best": x.clone(), "best": nowhere, "queries": torch.zeros_like(rows["t"])}
 
@@ -86,7 +86,7 @@ class Boundary(ABC):
             z = model(point)
         rows = _nearer(rows, point, z, norm)
         over = (z.argmax(1) != rows["y"]).to(point.dtype)
-        x_next = torch.lerp(rows["x"], point, _wide(1 - (1 - self.beta) * over, point))  # where not over, the point
+        x_next = torch.lerp(rows["x"], point, wide(1 - (1 - self.beta) * over, point))  # where not over, the point
         queries = rows["queries"] + plane.queries + 1
         return {**rows, "x_adv": x_next, "logits": plane.logits, "queries": queries, "t": rows["t"] + 1}
 
@@ -95,7 +95,7 @@ class Boundary(ABC):
         at_x = value + ((x - x_adv) * w).flatten(1).sum(1)
         steps = [nearest_step(x_adv, value, w, norm), nearest_step(x, at_x, w, norm)]
         near, far = (norms(step, norm).clamp_min(_SMALLEST) for step in steps)
-        alpha = _wide((near / (near + far)).clamp_max(self.alpha_max), x)
+        alpha = wide((near / (near + far)).clamp_max(self.alpha_max), x)
         return torch.lerp(x_adv + self.eta * steps[0], x + self.eta * steps[1], alpha).clamp_(0, 1)
 
 
@@ -133,7 +133,7 @@ class Fab(Boundary):
                 away = f.detach().abs() / dual_norms(g, norm).clamp_min(torch.finfo(g.dtype).tiny)
                 closer = away < nearest
                 nearest, value = torch.where(closer, away, nearest), torch.where(closer, f.detach(), value)
-                w = torch.where(_wide(closer, g), g, w)
+                w = choose(closer, g, w)
         return Plane(z.detach(), value, w, others)
 
 
@@ -151,7 +151,7 @@ def random_start(x: Tensor, eps: Tensor, key: Tensor, norm: Norm) -> Tensor:
     """A random point at distance ε/2, clamped: for linf a direction uniform in the cube, for l2 on the sphere."""
     noise = 2 * draws.uniform(key, x.shape[1:]) - 1 if norm == "linf" else draws.normal(key, x.shape[1:])
     noise = noise.to(x.dtype)
-    return (x + noise * _wide(eps / (2 * norms(noise, norm)), x)).clamp_(0, 1)
+    return (x + noise * wide(eps / (2 * norms(noise, norm)), x)).clamp_(0, 1)
 
 
 def _gradient(f: Tensor, x: Tensor, keep: bool) -> Tensor:
@@ -166,10 +166,5 @@ def _nearer(rows: Rows, point: Tensor, z: Tensor, norm: Norm) -> Rows:
     """The rows with `point` kept where it is misclassified and nearer than all before."""
     distance = norms(point - rows["x"], norm)
     better = (z.argmax(1) != rows["y"]) & (distance < rows["best"])
-    x_best = torch.where(_wide(better, point), point, rows["x_best"])
+    x_best = choose(better, point, rows["x_best"])
     return {**rows, "x_best": x_best, "best": torch.where(better, distance, rows["best"])}
-
-
-def _wide(column: Tensor, like: Tensor) -> Tensor:
-    """One value per example, shaped to broadcast over images."""
-    return column.reshape(-1, *[1] * (like.ndim - 1))

@@ -27,7 +27,7 @@ from classwise import draws, spec
 from classwise.attacks.rows import Model, Rows, select
 from classwise.errors import UserError
 from classwise.losses import margin
-from classwise.threat import Norm, project
+from classwise.threat import Norm, choose, project
 
 _START, _NOISE = 0, 1  # streams of an example's random numbers
 _LOG_FLOOR = math.log(1e-30)
@@ -86,7 +86,7 @@ class Nattack:
         # Between tests x_adv stays where the answer at hand was given.
         shown = self._tested(rows["t"]) | (rows["t"] >= self.rounds)
         current = _image(_centre(rows), rows["x"], rows["eps"], norm)
-        return {**rows, "x_adv": torch.where(shown.reshape(-1, *[1] * (mean.ndim - 1)), current, rows["x_adv"])}
+        return {**rows, "x_adv": choose(shown, current, rows["x_adv"])}
 
     def _tested(self, t: Tensor) -> Tensor:
         """Whether the mean of `t` rounds is tested before the next."""

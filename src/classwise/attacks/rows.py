@@ -30,7 +30,7 @@ from torch import Tensor
 from classwise import draws
 from classwise.errors import UserError
 from classwise.losses import cross_entropy
-from classwise.threat import Norm, Radius
+from classwise.threat import Norm, Radius, choose
 
 Rows: TypeAlias = "dict[str, Tensor]"
 Model: TypeAlias = Callable[[Tensor], Tensor]
@@ -101,7 +101,7 @@ def handed_over(rows: Rows, seeking: bool = False) -> Tensor:
     found = rows["best"] <= rows["eps"]
     if seeking:
         found = torch.isfinite(rows["best"])
-    return torch.where(found.reshape(-1, *[1] * (rows["x"].ndim - 1)), rows["x_best"], rows["x"])
+    return choose(found, rows["x_best"], rows["x"])
 
 
 def select(rows: Rows, mask: Tensor) -> Rows:
@@ -170,7 +170,7 @@ def craft(
             z = model(point)
         loss, broken = cross_entropy(z, y), z.argmax(1) != y
         better = (broken & ~best_broken) | ((broken == best_broken) & (loss > best_loss))
-        best = torch.where(better.reshape(-1, *[1] * (x.ndim - 1)), point, best)
+        best = choose(better, point, best)
         best_loss = torch.where(better, loss, best_loss)
         best_broken |= broken
     return best

@@ -21,7 +21,7 @@ from classwise.datasets.images import Images, IntArray
 from classwise.errors import UserError
 from classwise.evaluation.speed import channels_last
 from classwise.records import COLUMNS, Array, Protocol
-from classwise.threat import Norm, norms
+from classwise.threat import Norm, choose, norms
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Judge:
         outside |= ~torch.isfinite(distance)
         # The clean image is always allowed, even where the data itself leaves [0,1]: that is a finding, not a break.
         outside &= distance != 0
-        allowed = torch.where(outside.reshape(-1, *[1] * (x.ndim - 1)), x, tried) if outside.any() else tried
+        allowed = choose(outside, x, tried) if outside.any() else tried
         p = torch.stack([softmax_of(self.model(allowed)) for _ in range(self.eot)]).mean(0)
         confidence, prediction = p.max(1)
         true_prob = p.gather(1, y[:, None])[:, 0]
@@ -179,7 +179,7 @@ class ActiveSet:
         if not leaving.any():
             return moved
         at_end = handed_over(moved, self.seeking)
-        tried = torch.where(claimed.reshape(-1, *[1] * (point.ndim - 1)), point, at_end)
+        tried = choose(claimed, point, at_end)
         self.pending.append(select({**moved, "tried": tried, "claimed": claimed}, leaving))
         return select(moved, ~leaving) if not leaving.all() else {}
 

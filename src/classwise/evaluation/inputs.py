@@ -65,8 +65,8 @@ def module_of(
 
 def attacks_of(attacks: Any, **overrides: Any) -> dict[str, Attack]:
     """Attacks by short name, those of other libraries and of Python files too; without clean, which always runs."""
-    listed = list(attacks) if isinstance(attacks, Sequence) and not isinstance(attacks, str) else [attacks]
-    made = [foreign_attacks.load(a) if isinstance(a, str) and foreign_attacks.is_foreign(a) else a for a in listed]
+    given = attack_files.listed(attacks)
+    made = [foreign_attacks.load(a) if isinstance(a, str) and foreign_attacks.is_foreign(a) else a for a in given]
     named = attack_files.parse(made, **overrides)
     return {name: attack for name, attack in named.items() if name != CLEAN}
 

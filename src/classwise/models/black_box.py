@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from classwise.errors import UserError, unknown
-from classwise.models.factory import import_file, importing_from
+from classwise.models.factory import run_file
 from classwise.models.http import GOES_ON, Http
 from classwise.models.normalize import Normalization, Normalize, constants
 from classwise.models.onnx import Onnx
@@ -299,13 +299,7 @@ def _take(what: str) -> tuple[Path, str, Any]:
             "Python file that loads yours, if you trust it, and name the result."
         )
     path, name = Path(match["path"]), match["name"]
-    if not path.is_file():
-        raise UserError(f"no Python file {str(path)!r} to take {name!r} from.")
-    with importing_from(path.resolve().parent):
-        try:
-            module = import_file(path)
-        except Exception as error:
-            raise UserError(f"{path} failed: {type(error).__name__}: {error}") from error
+    module = run_file(path, repr(name))
     if not hasattr(module, name):
         raise unknown(f"name in {path.name}", name, [key for key in vars(module) if not key.startswith("_")])
     return path, name, getattr(module, name)

@@ -39,6 +39,17 @@ def load_factory(path: Path, name: str, **arguments: Any) -> nn.Module:
     return model
 
 
+def run_file(path: Path, wanted: str) -> ModuleType:
+    """The module that a user's Python file makes; `wanted` says what is to be taken from it."""
+    if not path.is_file():
+        raise UserError(f"no Python file {str(path)!r} to take {wanted} from.")
+    with importing_from(path.resolve().parent):
+        try:
+            return import_file(path)
+        except Exception as error:
+            raise UserError(f"{path} failed: {type(error).__name__}: {error}") from error
+
+
 @contextmanager
 def importing_from(folder: Path) -> Iterator[None]:
     """Let the file import its neighbours, and forget them after: two code bases may both have a `models`."""
