@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from classwise.records import PerClass, Records
     from classwise.results import Audit
     from classwise.threat import Threat
+    from classwise.training.train import train
 
 _HOME = {
     "Audit": "classwise.results",
@@ -36,6 +37,7 @@ _HOME = {
     "find_worst": "classwise.evaluation.find_worst",
     "load_data": "classwise.datasets:load",
     "load_model": "classwise.models",
+    "train": "classwise.training.train",
 }
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "find_worst",
     "load_data",
     "load_model",
+    "train",
 ]
 
 

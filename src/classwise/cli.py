@@ -147,18 +147,86 @@ def demo(
     example.run(out, seed)
 
 
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="A recipe's file, or the name of a shipped one, e.g. cifar10/trades.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; the same command goes on after a kill.")] = None,
+    resume: Annotated[Path | None, typer.Option("--resume", help="Go on in this run folder, which must be there.")] = None,
+    change: Annotated[list[str] | None, typer.Option("--set", "-s", help="Change a setting: train.epochs=30; repeatable.")] = None,
+    root: Annotated[Path | None, typer.Option("--root", help="Where data sets are. [default: data]")] = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch the data set if it is not there.")] = False,
+    seed: Annotated[int | None, typer.Option("--seed", help="Short for --set train.seed=….")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps. [default: the best there is]")] = None,
+    track: Annotated[list[str] | None, typer.Option("--track", help="tensorboard, mlflow or wandb, besides history.csv; repeatable.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin the run folder anew.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the whole recipe, defaults included, and leave.")] = False,
+    progress: Annotated[bool | None, typer.Option("--progress/--no-progress", help="[default: on a terminal]")] = None,
+) -> None:  # fmt: skip
+    """Train a model by a recipe, and watch the robustness of each class while it trains."""
+    from classwise.training.recipe import load, to_toml
+
+    changes = [*(change or []), *([f"train.seed={seed}"] if seed is not None else [])]
+    chosen = load(recipe, changes)
+    if dry_run:
+        typer.echo(to_toml(chosen), nl=False)
+        return
+    if (out is None) == (resume is None):
+        raise UserError("give --out FOLDER for the run (the same command goes on after a kill), or --resume FOLDER.")
+    if resume is not None and not (resume / "config.toml").is_file():
+        raise UserError(f"{resume} is no run folder of a training (it has no config.toml); begin one with --out.")
+    folder = out or resume
+    assert folder is not None
+    try:
+        trained = classwise.train(
+            chosen, out=folder, root=root, download=download, device=device, trackers=track or (), overwrite=overwrite,
+            progress=progress,
+        )  # fmt: skip
+    except KeyboardInterrupt as interrupt:
+        kept = "saved" if type(interrupt).__name__ == "Interrupted" else "not saved"
+        Console(stderr=True).print(
+            f"stopped ({kept}); the same command goes on in {escape(str(folder))}.", soft_wrap=True
+        )
+        raise typer.Exit(130) from None
+    trained.show()
+
+
+@app.command("pseudo-label")
+def pseudo_label(
+    model: Annotated[str, typer.Option("--model", "-m", help="Model that labels: a checkpoint or any model spec.")],
+    data: Annotated[str, typer.Option("--data", "-d", help="Images to label: a data set's spec, e.g. folder:resize=32,crop=32.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write, for data.extra of a recipe.")],
+    weights: Annotated[Path | None, typer.Option("--weights", "-w", help="Weights for the model.")] = None,
+    threshold: Annotated[float, typer.Option("--threshold", help="Leave images unlabelled (-1) below this probability.")] = 0.0,
+    root: Annotated[Path | None, typer.Option("--root", help="Where data sets are. [default: data]")] = None,
+    split: Annotated[str, typer.Option("--split", help="Which split of the data set.")] = "train",
+    limit: Annotated[int | None, typer.Option("--limit", help="At most this many images.")] = None,
+    num_classes: Annotated[int | None, typer.Option("--num-classes", help="Outputs of the model, if not the data's classes.")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="[default: the best there is]")] = None,
+) -> None:  # fmt: skip
+    """Label images by a model's answers, for robust self-training (rst)."""
+    from classwise.datasets import load
+    from classwise.evaluation.inputs import module_of
+    from classwise.training import pseudo
+
+    images = load(data, root, split).subset(limit)
+    network = module_of(model, weights, None, images, num_classes, device)
+    labels, confidence = pseudo.label(network, images, threshold)
+    pseudo.write_pseudo(out, images, labels, confidence)
+    typer.echo(f"{int((labels >= 0).sum()):,} of {len(labels):,} images labelled, in {out}.")
+
+
 @app.command("list")
 def list_(
-    kind: Annotated[str, typer.Argument(help="attacks, models, datasets or metrics.")],
+    kind: Annotated[str, typer.Argument(help="attacks, models, datasets, metrics, methods or recipes.")],
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """List what there is: attacks, models, datasets or metrics, each in a sentence."""
+    """List what there is: attacks, models, datasets, metrics, methods or recipes, each in a sentence."""
     import importlib
 
-    kinds = ("attacks", "datasets", "metrics", "models")
+    kinds = ("attacks", "datasets", "methods", "metrics", "models", "recipes")
     if kind not in kinds:
         raise unknown("kind of thing", kind, kinds)
-    module: Any = importlib.import_module(f"classwise.{kind}")
+    module: Any = importlib.import_module("classwise.training.recipe" if kind == "recipes" else f"classwise.{kind}")
     found = {name: {"what": module.describe(name), "settings": module.usage(name)} for name in module.names()}
     if as_json:
         typer.echo(json.dumps(found, indent=1))

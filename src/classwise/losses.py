@@ -9,9 +9,16 @@ from torch import Tensor
 _NOT_ZERO = 1e-12  # where all logits are equal
 
 
-def cross_entropy(z: Tensor, y: Tensor, inv_temperature: float = 1.0) -> Tensor:
-    """−log softmax(z/T)_y."""
-    return F.cross_entropy(z * inv_temperature if inv_temperature != 1 else z, y, reduction="none")
+def cross_entropy(z: Tensor, y: Tensor, inv_temperature: float = 1.0, smoothing: float = 0.0) -> Tensor:
+    """−log softmax(z/T)_y; with smoothing ε the target is (1−ε)·onehot(y) + ε/C (Szegedy et al. 2016)."""
+    scaled = z * inv_temperature if inv_temperature != 1 else z
+    return F.cross_entropy(scaled, y, reduction="none", label_smoothing=smoothing)
+
+
+def kl(z: Tensor, z_adv: Tensor) -> Tensor:
+    """KL(p ‖ p') = Σ p (log p − log p') with p = softmax(z), p' = softmax(z'); differentiable in both."""
+    log_p = F.log_softmax(z, 1)
+    return (log_p.exp() * (log_p - F.log_softmax(z_adv, 1))).sum(1)
 
 
 def best_other(z: Tensor, y: Tensor) -> Tensor:

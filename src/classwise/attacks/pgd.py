@@ -79,11 +79,12 @@ class Pgd:
         size = self.default_step(eps) if self.step is None else torch.full_like(eps, self.step)
         if self.target is not None:
             size = size * (rows["target"] != rows["y"])
-        z, g = value_and_gradient(model, x_adv, lambda z: self._objective(z, rows), self.eot)
+        z, g = value_and_gradient(model, x_adv, lambda z: self.objective(z, rows), self.eot)
         x_next = project(steepest_step(x_adv, g, size, norm), x, eps, norm)
         return {**rows, "x_adv": x_next, "logits": z, "t": rows["t"] + 1}
 
-    def _objective(self, z: Tensor, rows: Rows) -> Tensor:
+    def objective(self, z: Tensor, rows: Rows) -> Tensor:
+        """What is ascended, per example, towards the target where there is one."""
         if self.target is None:
             return self.loss(z, rows["y"])
         if isinstance(self.target, int) and self.target >= z.shape[1]:

@@ -147,8 +147,11 @@ def craft(
     eps: Radius,
     norm: Norm = "linf",
     generator: torch.Generator | None = None,
+    key: Tensor | None = None,
 ) -> Tensor:
     """The plain call: adversarial examples for one batch, the point the attack ends with for every example.
+
+    Random numbers come from each example's `key` where keys are given, else from the generator.
 
     Of several restarts the one kept is a misclassified one if there is any, and among those the one of largest
     cross entropy. The model's train/eval mode is the caller's business.
@@ -157,7 +160,7 @@ def craft(
     best, best_broken = x, torch.zeros(len(x), dtype=torch.bool, device=x.device)
     best_loss = torch.full((len(x),), float("-inf"), device=x.device)
     for restart in range(attack.restarts):
-        keys = draws.keys_from(generator, len(x), x.device)
+        keys = draws.keys_from(generator, len(x), x.device) if key is None else draws.keys(restart, key)
         rows = attack.begin(model, fresh(x, y, eps, keys, restart), norm)
         for _ in range(attack.steps):
             if over(rows, attack.steps).all():

@@ -79,6 +79,12 @@ def _resume(path: Path, config: Mapping[str, Any]) -> Plan:
         plan = Plan(**stored.pop("plan"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged ({error}); choose another --out, or --overwrite.") from error
+    check_same(path.parent, stored, config)
+    return plan
+
+
+def check_same(folder: Path, stored: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Raise, with what differs, where a run folder was made with other settings than these."""
     # The attacks' order counts too: it names the parts, and says what still stands when an attack begins.
     old, new = (
         {**flatten(tree), "attacks": json.dumps([*tree.get("attacks", ())])} for tree in (stored, plain(config))
@@ -89,10 +95,9 @@ def _resume(path: Path, config: Mapping[str, Any]) -> Plan:
     if differing:
         lines = [f"  {key}: {old.get(key, 'absent')} there, {new.get(key, 'absent')} now" for key in differing[:8]]
         raise UserError(
-            f"{path.parent} was made with other settings:\n" + "\n".join(lines) + "\n"
+            f"{folder} was made with other settings:\n" + "\n".join(lines) + "\n"
             "Choose another --out, repeat the old command to go on with it, or --overwrite to begin anew."
         )
-    return plan
 
 
 def plain(value: Any) -> Any:

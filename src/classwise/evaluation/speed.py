@@ -15,13 +15,15 @@ import copy
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import torch
 import torch.fx
 from torch import Tensor, nn
-from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
+from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_conv_bn_weights, fuse_linear_bn_eval, fuse_linear_bn_weights
 
 from classwise.attacks.rows import Model
+from classwise.errors import UserError
 
 _MULTIPLE = 8
 _SETTLED = 16  # batches of one size in a row, after which a kernel of their own pays
@@ -39,6 +41,7 @@ class Fast:
     notes: tuple[str, ...]
 
     multiple: int = 1  # batches are filled up to a multiple of this, until their size has settled
+    pairs: tuple[tuple[str, str], ...] = ()  # names of each layer and of the norm folded into it
     settled: list[int] = field(default_factory=lambda: [0, 0])  # the last batch's size, and how many like it in a row
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -86,14 +89,14 @@ def accelerate(model: nn.Module, example: Tensor, fold: bool = True) -> Fast:
         expected = model(example)
     for attempt in (_fold_traced, _fold_sequential):
         try:
-            folded, count = attempt(copy.deepcopy(plain))
+            folded, pairs = attempt(copy.deepcopy(plain))
             with torch.no_grad():
                 agrees = _close(folded(channels_last(example)), expected)
         except Exception as error:  # tracing runs the model's own code, which may raise anything
             notes.append(f"{attempt.__name__.strip('_')} failed ({_first_line(error)})")
             continue
-        if agrees and count:
-            return Fast(folded, count, tuple(notes), multiple)
+        if agrees and pairs:
+            return Fast(folded, len(pairs), tuple(notes), multiple, pairs)
         if not agrees:
             notes.append(f"{attempt.__name__.strip('_')} changed the model's answer and was not used")
     return Fast(plain, 0, (*notes, "batch-norm was not folded; attacks run on an unfolded copy"), multiple)
@@ -128,13 +131,16 @@ class _Tracer(torch.fx.Tracer):
         return not inside or super().is_leaf_module(m, module_qualified_name)
 
 
-def _fold_traced(model: nn.Module) -> tuple[nn.Module, int]:
+_Pairs: TypeAlias = tuple[tuple[str, str], ...]
+
+
+def _fold_traced(model: nn.Module) -> tuple[nn.Module, _Pairs]:
     """Fold wherever a traced graph shows a batch-norm to be the only reader of a convolution or linear layer."""
     graph = torch.fx.GraphModule(model, _Tracer().trace(model))
     modules = dict(graph.named_modules())
     calls = [node for node in graph.graph.nodes if node.op == "call_module"]
     uses = {node.target: sum(other.target == node.target for other in calls) for node in calls}
-    folded = 0
+    folded: list[tuple[str, str]] = []
     for node in calls:
         before = node.args[0] if node.args else None
         if not (isinstance(before, torch.fx.Node) and before.op == "call_module" and len(before.users) == 1):
@@ -149,11 +155,11 @@ def _fold_traced(model: nn.Module) -> tuple[nn.Module, int]:
         modules[before.target] = fused
         node.replace_all_uses_with(before)
         graph.graph.erase_node(node)
-        folded += 1
+        folded.append((str(before.target), str(node.target)))
     _overwrite(graph)
     graph.delete_all_unused_submodules()
     graph.recompile()
-    return graph, folded
+    return graph, tuple(folded)
 
 
 _RELUS = (torch.relu, nn.functional.relu, "relu")
@@ -190,20 +196,55 @@ def _overwrite(graph: torch.fx.GraphModule) -> None:
             graph.graph.erase_node(node)
 
 
-def _fold_sequential(model: nn.Module) -> tuple[nn.Module, int]:
+def _fold_sequential(model: nn.Module) -> tuple[nn.Module, _Pairs]:
     """Fold neighbours inside plain `nn.Sequential`s, whose order is known without tracing."""
     seen = [module for parent in model.modules() for module in parent.children()]
-    folded = 0
-    for parent in list(model.modules()):
+    folded: list[tuple[str, str]] = []
+    for prefix, parent in list(model.named_modules()):
         if type(parent) is not nn.Sequential:
             continue
+        names = [f"{prefix}.{name}".lstrip(".") for name, _ in parent.named_children()]
         for place in range(len(parent) - 1):
             pair = parent[place], parent[place + 1]
             fused = _fuse(*pair) if all(seen.count(module) == 1 for module in pair) else None
             if fused is not None:
                 parent[place], parent[place + 1] = fused, nn.Identity()
-                folded += 1
-    return model, folded
+                folded.append((names[place], names[place + 1]))
+    return model, tuple(folded)
+
+
+@dataclass(frozen=True)
+class Follower:
+    """A fast copy of a model in training, for its attacks; `refresh` brings it up to the current weights."""
+
+    model: nn.Module
+    fast: Fast
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        copy_of = self.fast.model
+        assert isinstance(copy_of, nn.Module)
+        theirs = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        mine = {**dict(copy_of.named_parameters()), **dict(copy_of.named_buffers())}
+        for layer_name, norm_name in self.fast.pairs:
+            layer: Any = self.model.get_submodule(layer_name)
+            norm: Any = self.model.get_submodule(norm_name)
+            fuse: Any = fuse_linear_bn_weights if isinstance(layer, nn.Linear) else fuse_conv_bn_weights
+            weight, bias = fuse(
+                layer.weight, layer.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
+            )
+            mine.pop(f"{layer_name}.weight").copy_(weight)
+            mine.pop(f"{layer_name}.bias").copy_(bias)
+        for name, tensor in mine.items():
+            tensor.copy_(theirs[name])
+
+
+def follow(model: nn.Module, example: Tensor, fold: bool = True) -> Follower:
+    """A follower of `model`, which must be in eval mode here and may train afterwards."""
+    fast = accelerate(model, example, fold)
+    if fast.model is model:
+        raise UserError(f'{fast.notes[0]}; training attacks a copy. Attack in train mode (mode = "train") instead.')
+    return Follower(model, fast)
 
 
 def replica(model: Model) -> Model:

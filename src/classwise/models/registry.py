@@ -8,12 +8,13 @@ import inspect
 import pkgutil
 import typing
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
 import classwise.models
 from classwise.errors import UserError, unknown
+from classwise.models.cosine import with_cosine_head
 from classwise.models.normalize import Normalization, constants, from_options
 from classwise.spec import check_keys, convert, leading, split
 from classwise.spec import usage as spec_usage
@@ -42,7 +43,7 @@ def usage(name: str) -> str:
     """The arguments of a built-in network with their defaults."""
     if name not in _modules():
         raise unknown("model", name, names())
-    return spec_usage(_modules()[name].build, skip=("num_classes",))
+    return f"{spec_usage(_modules()[name].build, skip=('num_classes',))}, head=linear"
 
 
 def _separate(written: str) -> tuple[str, str | None]:
@@ -61,6 +62,7 @@ def construct(
     """A built-in network from its spec, such as ``wideresnet-34-10`` or ``resnet:width=16,blocks=1-1-1-1``.
 
     What the spec says of channels and classes goes before the arguments; a normalisation given here before the spec's.
+    Any network takes ``head=cosine`` instead of its linear last layer.
     """
     written, options = split(spec)
     name, numbers = _separate(written)
@@ -71,12 +73,14 @@ def construct(
     for key, value in (("num_classes", num_classes), ("in_channels", in_channels)):
         if value is not None:
             settings.setdefault(key, value)
+    head = convert(settings.pop("head", "linear"), Literal["linear", "cosine"], f"{name}.head")
     explicit: dict[str, Any] = {key: settings.pop(key) for key in ("mean", "std") if key in settings}
     if normalize is not None:
         settings["normalize"] = constants(normalize)
     elif explicit:
         settings["normalize"] = from_options(explicit)
-    return _call(name, make, settings)
+    network = _call(name, make, settings)
+    return with_cosine_head(network) if head == "cosine" else network
 
 
 def _leading_settings(name: str, make: Any, numbers: str | None) -> dict[str, str]:
@@ -96,7 +100,7 @@ def _call(name: str, make: Any, settings: dict[str, Any]) -> nn.Module:
     hints = typing.get_type_hints(make)
     hints.pop("return")
     hints["normalize"] = Any  # read by the layer itself: a name, text or two tuples
-    check_keys(settings, {**hints, "mean": None, "std": None}, name)
+    check_keys(settings, {**hints, "mean": None, "std": None, "head": None}, name)
     if "num_classes" not in settings:
         raise UserError(f"{name} needs num_classes, the number of classes; the data knows it, or pass num_classes=….")
     values = {key: convert(value, hints[key], f"{name}.{key}") for key, value in settings.items()}

@@ -1,0 +1,44 @@
+"""PGD away from the model's own clean answer: the inner attack of TRADES (Zhang et al., ICML 2019) and its family.
+
+    x_0     = x + 0.001·N(0,1)
+    x_{t+1} = Π(x_t + α · sign ∇_{x'} KL(p(x) ‖ p(x_t)))          (for l2: ∇/‖∇‖₂ instead of the sign)
+
+The label plays no part. p(x) does not change during the attack and is computed once; the official code computes it
+anew at every step, with the same result. The start is not clamped to [0,1], as in that code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from classwise.attacks.pgd import Pgd, Start
+from classwise.attacks.rows import Model, Rows
+from classwise.errors import UserError
+from classwise.losses import kl
+from classwise.threat import Norm
+
+
+@dataclass(frozen=True)
+class KlPgd(Pgd):
+    """Fields of pgd, but for a target: there is none. Without a random start the gradient is zero and nothing moves."""
+
+    steps: int = 10
+    start: Start = "gaussian"
+    clamp: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.target is not None:
+            raise UserError(f"kl_pgd moves away from the clean answer and takes no target, got {self.target!r}.")
+        if self.start == "none":
+            raise UserError("kl_pgd needs a random start, gaussian or uniform: at the image itself its gradient is 0.")
+
+    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+        with torch.no_grad():
+            return super().begin(model, {**rows, "clean_logits": model(rows["x"])}, norm)
+
+    def objective(self, z: Tensor, rows: Rows) -> Tensor:
+        return kl(rows["clean_logits"], z)

@@ -1,0 +1,70 @@
+"""CFA, class-wise calibrated fair adversarial training (Wei et al., CVPR 2023): radii and β that follow each class.
+
+    ε_k = (λ1 + t_k) ε        (CCM)            β_k = (λ2 + t_k) β        (CCR, TRADES only)
+    min_θ  (1/B) Σ [ CE(z(x), y) + β_y KL(p(x) ‖ p(x')) ] / (1 + β_y)          or, base="madry",  (1/B) Σ CE(z(x'), y)
+
+t_k is class k's adversarial accuracy in the training epoch just done. The paper's λ1 is 0.5 for PGD training and 0.3
+for TRADES, its λ2 0.5; the official code has 0.5 for all and, unlike the paper, begins after ten epochs: those are
+the defaults. Until then the loss is TRADES' divided by 1 + β, as in that code. The step is not scaled with the radius.
+That code's PGD variant starts uniformly and attacks in train mode: base="madry", start="uniform", mode="train". The
+paper's third part, averaging weights only after epochs whose worst class does well (FAWA), is the recipe's averaging.
+Departures: accuracies are divided by each class's own count, and a class without examples keeps its values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+
+from classwise.attacks.rows import Attack
+from classwise.methods.madry import Madry
+from classwise.methods.method import Batch, Loss, State, craft
+from classwise.methods.trades import Trades
+from classwise.metrics import accuracy
+from classwise.records import Records
+
+
+@dataclass(frozen=True)
+class Cfa(Trades):
+    """Fields of trades; base: the method calibrated; ccm, ccr: which parts; begin: epochs before they start."""
+
+    base: Literal["trades", "madry"] = "trades"
+    ccm: bool = True
+    ccr: bool = True
+    lambda1: float = 0.5
+    lambda2: float = 0.5
+    begin: int = 10
+
+    def inner(self) -> Attack:
+        return super().inner() if self.base == "trades" else Madry.inner(self)
+
+    def init(self, class_names: Sequence[str]) -> State:
+        state = super().init(class_names)
+        return {**state, "weight": state["weight"] * self._scale(state["beta"])}
+
+    def attack(self, model: nn.Module, batch: Batch, state: State) -> Tensor:
+        step = float(batch.eps.amax()) / 4 if self.step is None else self.step
+        return craft(dataclasses.replace(self, step=step).inner(), self.attacked(model, batch), batch, state)
+
+    def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
+        return super().loss(model, batch, state) if self.base == "trades" else Madry.loss(self, model, batch, state)
+
+    def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:
+        if train is None or epoch < self.begin:
+            return state
+        t = state["weight"].new_tensor(accuracy.compute(train).values)
+        start = {name: value.to(t) for name, value in super().init(train.class_names).items()}
+        new = dict(state)
+        if self.ccm:
+            new["margin"] = (start["margin"] * (self.lambda1 + t)).where(~t.isnan(), state["margin"])
+        if self.ccr and self.base == "trades":
+            new["beta"] = (start["beta"] * (self.lambda2 + t)).where(~t.isnan(), state["beta"])
+            new["weight"] = start["weight"] * self._scale(new["beta"])
+        return new
+
+    def _scale(self, beta: Tensor) -> Tensor | float:
+        return 1 / (1 + beta) if self.base == "trades" else 1.0

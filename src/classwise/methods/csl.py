@@ -1,0 +1,137 @@
+"""Cost-sensitive learning (Benz et al., 2020): TRADES with larger weights for classes that do worse.
+
+    min_θ  (1/B) Σ w_y [ CE(z(x), y) + β_y KL(p(x) ‖ p(x')) ]  +  λ · mean_{i<j} cos(z̄_i, z̄_j)
+
+The paper is a pre-registration: it announces higher weights for vulnerable classes and states no rule. Here are three;
+a_c is a class's robust accuracy after the last epoch, ā the classes' mean.
+
+    multiplicative   w_c ← w_c · exp(η (ā − a_c))                                                η = `rate`
+    inverse          w_c ∝ 1 / max(a_c, `floor`)
+    lagrangian       φ_c ← max(0, φ_c + η (ā − a_c − τ)), Σφ ≤ `limit`; w_c = 1 + Cφ_c − Σφ      τ = `tolerance`; as FRL
+
+Weights have mean 1. Li and Liu (AAAI 2023) run CSL with one setting of 0.05, whose meaning they do not say; it is the
+default of all. The paper's two scenarios: all classes are to be equal, or one class is `critical`. Then only its weight
+is raised, and all others stay 1: ā becomes the best class's accuracy, and the rules read w ← w·exp(η (a_best − a_c)),
+w = a_best / max(a_c, floor), and φ ← min(limit, max(0, φ + η (a_best − a_c − τ))) with w = 1 + Cφ.
+
+Regulariser: z̄_c is the average adversarial logit vector of class c in the batch (in each process's part of it); a class
+absent from the batch is in no pair, and without two classes the term is 0. Targeted training: x' comes from PGD towards
+another class and the label stays y. "weakest" is the paper's: the critical class, else the one of lowest a_c, is every
+other class's target; its own images, and all before there are accuracies, are attacked as in TRADES.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from classwise.attacks.pgd import Pgd
+from classwise.errors import UserError
+from classwise.methods.frl_rw import check_limit, class_weights, climb
+from classwise.methods.method import Batch, Loss, State, by_class, craft, held_out
+from classwise.methods.trades import Trades
+from classwise.metrics import accuracy
+from classwise.records import CLEAN, WORST_CASE, Records
+
+
+@dataclass(frozen=True)
+class Csl(Trades):
+    """Fields of trades; rule and its settings; source of the accuracies: records of the recipe's validation attack (the
+    worst of several), or of training; critical: a class's name or number; cosine: λ; target: see above."""
+
+    rule: Literal["multiplicative", "inverse", "lagrangian"] = "multiplicative"
+    rate: float = 0.05
+    floor: float = 0.05
+    tolerance: float = 0.05
+    limit: float = 0.5
+    source: Literal["valid", "train"] = "valid"
+    critical: str | None = None
+    cosine: float = 0.0
+    target: Literal["random", "likely", "unlikely", "weakest"] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_limit(self.limit)
+        if not 0 < self.floor <= 1:
+            raise UserError(f"floor must be an accuracy above 0 and up to 1, got {self.floor:g}.")
+
+    def init(self, class_names: Sequence[str]) -> State:
+        state = super().init(class_names)
+        aim = -1 if self.critical is None else int(self._protected(class_names).argmax())
+        ones = torch.ones(len(class_names))
+        return {**state, "factor": ones, "phi": torch.zeros_like(ones), "aim": torch.tensor(aim)}
+
+    def attack(self, model: nn.Module, batch: Batch, state: State) -> Tensor:
+        aim = int(state["aim"])
+        if self.target is None or (self.target == "weakest" and aim < 0):
+            return super().attack(model, batch, state)
+        target = aim if self.target == "weakest" else self.target
+        inner = Pgd(steps=self.steps, step=self.step, start=self.start, target=target)
+        x_adv = craft(inner, self.attacked(model, batch), batch, state)
+        if self.target == "weakest" and (own := batch.y == aim).any():
+            x_adv[own] = super().attack(model, _rows(batch, own), state)
+        return x_adv
+
+    def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
+        value, z_adv = super().loss(model, batch, state)
+        return Loss(value + self.cosine * class_cosine(z_adv, batch.y) if self.cosine else value, z_adv)
+
+    def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:
+        if self.source == "valid":
+            records = _robust(held_out(valid, self, ", or method.source to train"))
+        elif train is not None:
+            records = train
+        else:
+            return state
+        found = accuracy.compute(records)
+        others = np.nanmean(found.values) if self.critical is None else np.nanmax(found.values)
+        a = state["phi"].new_tensor(np.where(found.support > 0, found.values, others))
+        raised = torch.ones_like(a) if self.critical is None else self._protected(records.class_names).to(a)
+        factor, phi = self._raise(state, a, float(others), raised)
+        aim = state["aim"] if self.critical is not None else state["aim"].new_tensor(found.worst)
+        own = by_class(self.weight, records.class_names, "weight").to(a)
+        return {**state, "weight": own * factor, "factor": factor, "phi": phi, "aim": aim}
+
+    def _raise(self, state: State, a: Tensor, others: float, raised: Tensor) -> tuple[Tensor, Tensor]:
+        """The rule: the new factor of each class, and φ. `raised` is 1 for the classes it applies to, else 0."""
+        phi = state["phi"]
+        if self.rule == "lagrangian":
+            phi = climb(phi, self.rate * (others - a - self.tolerance) * raised, self.limit)
+            return (class_weights(phi) if self.critical is None else 1 + len(phi) * phi), phi
+        if self.rule == "inverse":
+            factor = max(others, self.floor) / a.clamp_min(self.floor)
+        else:
+            factor = state["factor"] * (self.rate * (others - a)).exp()
+        if self.critical is None:
+            return factor / factor.mean(), phi
+        return torch.where(raised > 0, factor, 1.0), phi
+
+    def _protected(self, class_names: Sequence[str]) -> Tensor:
+        """1 for the critical class, 0 for the others."""
+        return by_class({str(self.critical): 1.0}, class_names, "critical", otherwise=0.0)
+
+
+def class_cosine(z: Tensor, y: Tensor) -> Tensor:
+    """The mean cosine between the average logit vectors of two classes, over all pairs of classes in the batch."""
+    member = F.one_hot(torch.unique(y, return_inverse=True)[1]).to(z)
+    mean = F.normalize(member.T @ z / member.sum(0)[:, None], dim=1)
+    pairs = len(mean) * (len(mean) - 1)
+    similarity = mean @ mean.T
+    return (similarity.sum() - similarity.diagonal().sum()) / max(pairs, 1)
+
+
+def _robust(valid: Records) -> Records:
+    """The rows of the recipe's validation attack; of the worst case where it has several."""
+    attacks = [name for name in valid.attacks if name != CLEAN]
+    return valid.of(attacks[0] if len(attacks) == 1 else WORST_CASE)
+
+
+def _rows(batch: Batch, mask: Tensor) -> Batch:
+    return dataclasses.replace(batch, x=batch.x[mask], y=batch.y[mask], key=batch.key[mask], eps=batch.eps[mask])

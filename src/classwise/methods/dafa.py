@@ -1,0 +1,87 @@
+"""DAFA, distance-aware fair adversarial training (Lee et al., ICLR 2024): a hard class gains what near classes give up.
+
+    S_ij = mean of p_j(x') over class i, in epoch τ
+    W_i  = 1 + λ Σ_{j: S_jj > S_ii} S_ij S_jj − λ Σ_{j: S_jj < S_ii} S_ji S_ii
+    min_θ  (1/B) Σ [ W_y CE(z(x), y) + β KL(p(x) ‖ p(x')) ],      radius W_y ε and step W_y α,      from epoch τ+1 on
+
+What one class of a pair gains the other loses, so ΣW = C. TRADES until then. λ = 1 for CIFAR-10, 1.5 for CIFAR-100 and
+STL-10; τ = 70 of 110 epochs. The loss is TRADES' with weight W_y and β/W_y. Departures: two classes of exactly equal
+S_ii leave each other alone (in the official code both lose); and if λ would bring a weight, and with it a radius, below
+0.05, as it can with unequal classes, the largest λ is taken that does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor, nn
+
+from classwise.attacks.kl_pgd import KlPgd
+from classwise.errors import UserError
+from classwise.methods.method import Batch, State, craft
+from classwise.methods.trades import Trades
+from classwise.metrics.intervals import ratio
+from classwise.records import Array, Records
+
+_LEAST = 0.05  # weight
+
+
+@dataclass(frozen=True)
+class Dafa(Trades):
+    """Fields of trades; warmup: the epoch τ whose predictions make the weights; strength: λ."""
+
+    warmup: int = 70
+    strength: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.warmup < 1:
+            raise UserError(
+                f"warmup must be at least 1, got {self.warmup}: the epoch whose predictions make the weights."
+            )
+
+    def attack(self, model: nn.Module, batch: Batch, state: State) -> Tensor:
+        if self.step is None:  # then it is a quarter of the radius, and so in proportion already
+            return super().attack(model, batch, state)
+        share = self.step / float(batch.eps.amax())
+        inner = _Proportional(steps=self.steps, start=self.start, share=share)
+        return craft(inner, self.attacked(model, batch), batch, state)
+
+    def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:
+        if train is None or epoch != self.warmup:
+            return state
+        w = state["weight"].new_tensor(class_weights(similarity(train), self.strength))
+        return {
+            **state,
+            "weight": state["weight"] * w,
+            "margin": state["margin"] * w,
+            "beta": state["beta"] / w,
+        }
+
+
+def similarity(train: Records) -> Array:
+    """S; the row of a class without examples is 0."""
+    if train.probs is None:
+        raise UserError("dafa needs the probabilities of its training records; write them with probs.")
+    member = np.eye(train.num_classes)[train.label]
+    return np.nan_to_num(ratio(member.T @ train.probs, member.sum(0)[:, None]))
+
+
+def class_weights(s: Array, strength: float) -> Array:
+    """W of every class."""
+    own = np.diag(s)
+    gain = np.where(own[:, None] < own, s * own, 0.0)  # what i takes from j
+    direction = gain.sum(1) - gain.sum(0)
+    most = (1 - _LEAST) / max(-direction.min(), np.finfo(np.float64).tiny)
+    return np.asarray(1 + min(strength, most) * direction)
+
+
+@dataclass(frozen=True)
+class _Proportional(KlPgd):
+    """kl_pgd whose step is a share of each example's radius."""
+
+    share: float = 0.25
+
+    def default_step(self, eps: Tensor) -> Tensor:
+        return self.share * eps

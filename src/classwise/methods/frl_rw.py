@@ -1,0 +1,115 @@
+"""FRL re-weight (Xu et al., ICML 2021): fine-tune TRADES under constraints on each class's clean and boundary error.
+
+    min_θ  Σ w⁰_y CE(z(x), y) / Σ w⁰_y  +  β Σ w¹_y KL(p(x) ‖ p(x')) / Σ w¹_y                 (sums over the batch)
+    s.t.   e_i − e ≤ τ1,  b_i − b ≤ τ2        e: clean error;  b: clean accuracy − PGD-20 accuracy, on validation images
+
+Before every epoch the multipliers climb along the violations, γ⁰_i = e_i − e − τ1 and γ¹_i = b_i − b − τ2,
+
+    φ⁰ ← max(0, φ⁰ + r γ⁰),   φ¹ ← max(0, φ¹ + 2r γ¹),   each scaled back to a sum of at most `limit`,
+    w_i = 1/C + φ_i − (1/C) Σ_j φ_j
+
+(kept here times C, so that no violation means a weight of 1, and TRADES). The defaults are those of the official code:
+τ1 = τ2 = 0.1, r = 0.05 with the boundary's rate twice the clean one, halved from the 40th epoch on, β = 1.5, 40 epochs
+at rate 0.001 from a robust model (the recipe's model.weights). Li and Liu (AAAI 2023) compare with τ = r = 0.05.
+Departure: a class without validation images keeps its multipliers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from classwise.attacks.pgd import Pgd
+from classwise.attacks.rows import Attack
+from classwise.errors import UserError
+from classwise.methods.method import Batch, ClassValues, Loss, State, by_class, held_out
+from classwise.methods.trades import Trades
+from classwise.metrics import accuracy
+from classwise.records import CLEAN, Array, Records
+
+_ATTACK = "frl"  # PGD-20 on validation images
+
+
+@dataclass(frozen=True)
+class FrlRw(Trades):
+    """Fields of trades; tau1, tau2: allowed excess of a class's clean and boundary error; rate r of the multipliers,
+    halved every `halve` epochs; limit of their sum. State: phi0, phi1; `weight` is w⁰ and `weight_kl` w¹."""
+
+    beta: ClassValues = 1.5
+    tau1: float = 0.1
+    tau2: float = 0.1
+    rate: float = 0.05
+    halve: int = 40
+    limit: float = 0.5
+
+    validates_first: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.halve < 1:
+            raise UserError(f"halve must be at least 1, got {self.halve}: the epochs after which the rate is halved.")
+        check_limit(self.limit)
+
+    def validation(self) -> Mapping[str, Attack]:
+        return {_ATTACK: Pgd(steps=20)}
+
+    def init(self, class_names: Sequence[str]) -> State:
+        state = super().init(class_names)
+        phi = {name: torch.zeros(len(class_names)) for name in ("phi0", "phi1")}
+        return {**state, "weight_kl": state["weight"].clone(), **phi}
+
+    def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
+        natural, boundary = (_normalised(state[name], batch) for name in ("weight", "weight_kl"))
+        return super().loss(model, batch, {**state, "weight": natural, "beta": state["beta"] * boundary / natural})
+
+    def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:
+        valid = held_out(valid, self)
+        gamma0, gamma1 = (state["phi0"].new_tensor(gamma) for gamma in self.violations(valid))
+        rate = self.rate / 2 ** ((epoch + 1) // self.halve)  # the epoch to come is number epoch + 1
+        phi0 = climb(state["phi0"], rate * gamma0, self.limit)
+        phi1 = climb(state["phi1"], 2 * rate * gamma1, self.limit)
+        own = by_class(self.weight, valid.class_names, "weight").to(phi0)
+        return {
+            **state,
+            "phi0": phi0,
+            "phi1": phi1,
+            "weight": own * class_weights(phi0),
+            "weight_kl": own * class_weights(phi1),
+        }
+
+    def violations(self, valid: Records) -> tuple[Array, Array]:
+        """γ⁰ and γ¹; 0 where a class has no examples."""
+        clean, attacked = valid.of(CLEAN), valid.of(_ATTACK)
+        natural, robust = accuracy.compute(clean).values, accuracy.compute(attacked).values
+        error, boundary = 1 - clean.correct.mean(), clean.correct.mean() - attacked.correct.mean()
+        return (
+            np.nan_to_num(1 - natural - error - self.tau1),
+            np.nan_to_num(natural - robust - boundary - self.tau2),
+        )
+
+
+def climb(phi: Tensor, step: Tensor, limit: float) -> Tensor:
+    """φ + step, back in {φ ≥ 0, Σφ ≤ limit}."""
+    moved = (phi + step).clamp_min(0)
+    return moved * (limit / moved.sum().clamp_min(limit))
+
+
+def class_weights(phi: Tensor) -> Tensor:
+    """C (1/C + φ_i − (1/C) Σ φ_j): mean 1, and at least 1 − limit."""
+    return 1 + len(phi) * phi - phi.sum()
+
+
+def check_limit(limit: float) -> None:
+    """Raise unless the weights stay positive."""
+    if not 0 < limit < 1:
+        raise UserError(f"limit must lie between 0 and 1, got {limit:g}: weights are at least 1 − limit.")
+
+
+def _normalised(weight: Tensor, batch: Batch) -> Tensor:
+    """The weights divided by their mean over the batch: the batch's average is then Σ w ℓ / Σ w."""
+    return weight / batch.average(weight[batch.y].mean())

@@ -1,0 +1,52 @@
+"""FRL re-weight and re-margin (Xu et al., ICML 2021): frl_rw, and a larger radius for classes of large boundary error.
+
+    φ²_i ← φ²_i + r₂ γ¹_i,      ε_i = ε · clip(exp(2 φ²_i), 0.98, 3)
+
+φ² may fall below 0 and is not rescaled. As in the official code all images of a batch move by one step, a quarter of
+the largest radius in the batch; `step_rule="own"` gives each a quarter of its own. The other defaults are that code's
+too: τ1 = τ2 = 0.07, r₂ = 0.2. Li and Liu (AAAI 2023) compare with τ and rates of 0.05.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from classwise.methods.frl_rw import FrlRw
+from classwise.methods.method import Batch, State, by_class, craft, held_out
+from classwise.records import Records
+
+
+@dataclass(frozen=True)
+class FrlRwrm(FrlRw):
+    """Fields of frl_rw; rate2 r₂ of the margins, their bounds, and the step rule (a given `step` overrules it)."""
+
+    tau1: float = 0.07
+    tau2: float = 0.07
+    rate2: float = 0.2
+    bounds: tuple[float, float] = (0.98, 3.0)
+    step_rule: Literal["batch_max", "own"] = "batch_max"
+
+    def init(self, class_names: Sequence[str]) -> State:
+        return {**super().init(class_names), "phi2": torch.zeros(len(class_names))}
+
+    def attack(self, model: nn.Module, batch: Batch, state: State) -> Tensor:
+        if self.step is not None or self.step_rule == "own":
+            return super().attack(model, batch, state)
+        # Classes are counted over all processes that share the batch, so that all take the same step.
+        present = batch.average(torch.bincount(batch.y, minlength=len(state["margin"])).float()) > 0
+        step = float(state["margin"][present].amax() * batch.eps.amax()) / 4
+        inner = dataclasses.replace(self, step=step).inner()
+        return craft(inner, self.attacked(model, batch), batch, state)
+
+    def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:
+        state = super().update(state, train, valid, epoch)
+        valid = held_out(valid, self)
+        phi2 = state["phi2"] + self.rate2 * state["phi2"].new_tensor(self.violations(valid)[1])
+        own = by_class(self.margin, valid.class_names, "margin").to(phi2)
+        return {**state, "phi2": phi2, "margin": own * (2 * phi2).exp().clamp(*self.bounds)}

@@ -1,0 +1,89 @@
+"""Hypersphere embedding with a controlled maximum probability, which grows with the epochs (Tian et al. 2020, app. G).
+
+    s_i solves  max_k softmax(s z_i)_k = P_n,      P_n = P_0 + (n / n_FI) (P_FI − P_0),  and P_FI from n_FI on
+    P_0 = 0.2,  P_FI = 1,  n_FI = 0.9 of all epochs,  n = whole epochs done
+
+On PGD-AT and without angular margin, as the paper has it, which leaves the rest open. Choices made here:
+
+    - one s for each example (`per=example`), or one for the batch, solved for its mean gaps of cosines (`per=batch`);
+    - the loss takes s of the cosines it is made of (on PGD-AT the adversarial ones), the attack s of the clean ones;
+    - no gradient passes through s;
+    - P = 1 needs an infinite s: P is at most `p_cap` and s at most `scale_cap`;
+    - solved by Newton's method and not by Powell's dogleg: the same root.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from classwise.errors import UserError
+from classwise.methods.he import He
+from classwise.methods.he_lis import check_schedule, interpolated
+from classwise.methods.method import Batch, State
+
+_STEPS = 20  # of Newton's method
+_TINY = torch.finfo(torch.float32).tiny  # where all classes tie
+
+
+@dataclass(frozen=True)
+class HeCmp(He):
+    """Fields of he but for scale, and: first_p: P_0. last_p: P_FI. until: n_FI as a part of all epochs. per: whose
+    largest probability is held. p_cap, scale_cap: the largest P and s."""
+
+    angular_margin: float = 0.0
+    first_p: float = 0.2
+    last_p: float = 1.0
+    until: float = 0.9
+    per: Literal["example", "batch"] = "example"
+    p_cap: float = 1 - 1e-4
+    scale_cap: float = 100.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_schedule(self, "first_p and last_p", self.until)
+        for name, limit in (("first_p", 1.0), ("last_p", 1.0), ("scale_cap", math.inf)):
+            if not 0 < getattr(self, name) <= limit:
+                raise UserError(f"{name} must be in (0, {limit:g}], got {getattr(self, name):g}.")
+        if not 0 < self.p_cap < 1:
+            raise UserError(f"p_cap must be below 1, which no finite scale reaches; got {self.p_cap:g}.")
+
+    def init(self, class_names: Sequence[str]) -> State:
+        least = min(self.first_p, self.last_p, self.p_cap)
+        if least * len(class_names) <= 1:
+            raise UserError(
+                f"the largest of {len(class_names)} probabilities is never {least:g}: "
+                f"first_p, last_p and p_cap must be above 1/{len(class_names)}."
+            )
+        return super().init(class_names)
+
+    @torch.no_grad()
+    def scale_at(self, batch: Batch, cosines: Callable[[], Tensor]) -> Tensor:
+        p = min(interpolated(batch, self.first_p, self.last_p, self.until), self.p_cap)
+        z = cosines()
+        ranked = z.float().sort(1, descending=True).values
+        gaps = ranked[:, :1] - ranked[:, 1:]
+        if self.per == "batch":
+            gaps = batch.average(gaps.mean(0))[None]
+        return scale_for(gaps, p, self.scale_cap).to(z.dtype)
+
+
+def scale_for(gaps: Tensor, p: float, cap: float) -> Tensor:
+    """The s at which the first class has probability p, one for each row of gaps of the others behind it, (B, C−1).
+
+    The log odds against it, log Σ e^{−s·gap}, are convex and fall as s grows: Newton's method started left of the root
+    rises to it and never beyond. Were all gaps as large as the largest one, the start would be the root. Where a tie
+    keeps the probability below p there is none, and s is the cap.
+    """
+    odds = math.log((1 - p) / p)
+    s = ((math.log(gaps.shape[1]) - odds) / gaps.amax(1)).clamp_max(cap)
+    for _ in range(_STEPS):
+        exponents = -s[:, None] * gaps
+        slope = (exponents.softmax(1) * gaps).sum(1).clamp_min(_TINY)
+        s = (s + (exponents.logsumexp(1) - odds) / slope).clamp_max(cap)
+    return s

@@ -1,0 +1,171 @@
+"""What a training method is: an inner maximisation, an outer loss, and a rule that moves its class-wise state.
+
+    x'_i = attack(x_i)       min_θ  (1/B) Σ_i loss_i(θ; x_i, x'_i, y_i, state)       state ← update(state, records)
+
+Whatever differs between classes (weights, radii, β, temperatures) is a vector in the state, one value per class, looked
+up by each example's label. So a class-wise variant of a method is the method with another vector, and the state is in
+every checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from classwise import attacks, spec
+from classwise.attacks.rows import Attack, Model
+from classwise.errors import UserError, unknown
+from classwise.records import Records
+from classwise.threat import Norm
+
+State: TypeAlias = dict[str, Tensor]
+
+#: One value for all classes, one for each, or some by name ({"dog": 0.5}; "*" is every other class).
+ClassValues: TypeAlias = float | tuple[float, ...] | Mapping[str, float]
+
+
+class Loss(NamedTuple):
+    """Per-example losses, (B,), to be averaged and minimised; and the logits the training records are made from:
+    those of the adversarial images where there are any."""
+
+    value: Tensor
+    logits: Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a method is given of a batch.
+
+    key: each example's random numbers (classwise.draws), new in every epoch.
+    eps: each example's radius, before the class's margin.
+    fast: the current weights in eval mode, batch-norm folded, without parameter gradients: for attacks.
+    epoch: epochs done so far, the fraction of the current one included. epochs: how many there will be.
+    x_adv: what `attack` returned.
+    joint: clean and adversarial images go through the network together, so batch-norm sees them as one batch.
+    average: the mean of a number over all processes that share the batch.
+    """
+
+    x: Tensor
+    y: Tensor
+    key: Tensor
+    eps: Tensor
+    fast: Model
+    norm: Norm = "linf"
+    epoch: float = 0.0
+    epochs: int = 1
+    x_adv: Tensor | None = None
+    joint: bool = False
+    smoothing: float = 0.0
+    average: Callable[[Tensor], Tensor] = lambda value: value
+
+    @property
+    def adversarial(self) -> Tensor:
+        return self.x if self.x_adv is None else self.x_adv
+
+
+@dataclass(frozen=True)
+class Method:
+    """A frozen dataclass: its fields are the settings, its file's name is the method's name.
+
+    weight: w_y multiplies an example's loss. margin: its radius is margin_y · ε. temperature: its logits are divided by
+    T_y, in the attack and in the loss.
+    """
+
+    weight: ClassValues = 1.0
+    margin: ClassValues = 1.0
+    temperature: ClassValues = 1.0
+
+    #: Whether `update` wants validation records before the first epoch: methods that fine-tune do.
+    validates_first: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        spec.settle(self)
+
+    def validation(self) -> Mapping[str, Attack]:
+        """Attacks, besides the recipe's, whose validation records `update` needs; judged at their last iterate."""
+        return {}
+
+    def init(self, class_names: Sequence[str]) -> State:
+        """The state before the first epoch."""
+        return {name: by_class(getattr(self, name), class_names, name) for name in ("weight", "margin", "temperature")}
+
+    def attack(self, model: nn.Module, batch: Batch, state: State) -> Tensor:
+        """x', the images to train on. The model comes and goes in train mode; `batch.fast` is in eval mode."""
+        return batch.x
+
+    def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
+        """The loss of every example at the current weights; weights and temperatures applied."""
+        raise NotImplementedError
+
+    def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:
+        """The state for the next epoch, from the records of the one just done (`epoch` of them are done by now).
+
+        train: one row per training example, attack "train". valid: the recipe's validation attacks and the method's
+        own. Before the first epoch there is no `train`; where nothing is held out there is no `valid`.
+        """
+        return state
+
+
+def by_class(values: ClassValues, class_names: Sequence[str], where: str, otherwise: float | None = None) -> Tensor:
+    """One value per class, float32. Classes that a mapping leaves out get its "*", else `otherwise`, else 1."""
+    count = len(class_names)
+    if isinstance(values, Mapping):
+        others = spec.number(values.get("*", 1.0 if otherwise is None else otherwise))
+        full = torch.full((count,), others)
+        for name, value in values.items():
+            if name != "*":
+                full[_class_number(name, class_names, where)] = spec.number(value)
+        return full
+    if isinstance(values, (tuple, list)):
+        if len(values) != count:
+            raise UserError(f"{where} has {len(values)} values, but there are {count} classes: give one each, or one.")
+        return torch.tensor([spec.number(value) for value in values])
+    return torch.full((count,), spec.number(values))
+
+
+def _class_number(name: str, class_names: Sequence[str], where: str) -> int:
+    text = str(name).strip()
+    if text in class_names:
+        return list(class_names).index(text)
+    if text.isdigit() and int(text) < len(class_names):
+        return int(text)
+    raise unknown(f"class in {where}", text, class_names)
+
+
+def held_out(valid: Records | None, method: Method, remedy: str = "") -> Records:
+    """The validation records, for a method that cannot do without; an error with the remedy where there are none."""
+    if valid is None:
+        name = type(method).__module__.rpartition(".")[2]
+        raise UserError(
+            f"{name} sets its class weights by validation images, and none are held out: set data.validation to a "
+            f"number of images per class, such as 300{remedy}."
+        )
+    return valid
+
+
+def craft(
+    attack: Attack, model: Model, batch: Batch, state: State, scale: Tensor | float = 1.0, eps: Tensor | None = None
+) -> Tensor:
+    """The attack's images for the batch: radius margin_y·ε (or `eps`, one for each example), logits times scale/T_y."""
+    factor = (scale / state["temperature"][batch.y])[:, None]
+    radius = state["margin"][batch.y] * batch.eps if eps is None else eps
+    return attacks.craft(attack, lambda x: model(x) * factor, batch.x, batch.y, radius, batch.norm, key=batch.key)
+
+
+def logits(model: nn.Module, x: Tensor, batch: Batch, state: State) -> Tensor:
+    """z(x)/T_y."""
+    z: Tensor = model(x) / state["temperature"][batch.y][:, None]
+    return z
+
+
+def both(model: nn.Module, batch: Batch, state: State) -> tuple[Tensor, Tensor]:
+    """z(x)/T_y and z(x')/T_y; two passes, or a joint one."""
+    if not batch.joint:
+        return logits(model, batch.x, batch, state), logits(model, batch.adversarial, batch, state)
+    z, z_adv = model(torch.cat([batch.x, batch.adversarial])).chunk(2)
+    inv_temperature = 1 / state["temperature"][batch.y][:, None]
+    return z * inv_temperature, z_adv * inv_temperature

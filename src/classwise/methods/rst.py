@@ -1,0 +1,49 @@
+"""Robust self-training (Carmon et al., NeurIPS 2019): TRADES on labelled and pseudo-labelled images together.
+
+    min_θ  Σ_{y≥0} w_y CE(z(x), y) / #{y ≥ 0}  +  (1/B) Σ w_y β_y KL(p(x) ‖ p(x'))
+
+A pseudo-labelled image is an ordinary one; mixing them into the batches is the recipe's business. An image without any
+label (−1) has no cross entropy, and its KL counts with weight, margin and temperature 1 and the classes' mean β. As in
+the official code the adversarial images go through the network before the clean ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from classwise.losses import cross_entropy, kl
+from classwise.methods.method import Batch, Loss, State, both, logits
+from classwise.methods.trades import Trades
+
+
+@dataclass(frozen=True)
+class Rst(Trades):
+    """Fields of trades."""
+
+    passes: Literal[2] = 2
+
+    def attack(self, model: nn.Module, batch: Batch, state: State) -> Tensor:
+        return super().attack(model, batch, _with_unlabelled(state))
+
+    def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
+        state = _with_unlabelled(state)
+        if batch.joint:
+            z, z_adv = both(model, batch, state)
+        else:
+            z_adv = logits(model, batch.adversarial, batch, state)
+            z = logits(model, batch.x, batch, state)
+        labelled = (batch.y >= 0).to(z.dtype)
+        share = batch.average(labelled.mean()).clamp_min(torch.finfo(z.dtype).tiny)
+        natural = cross_entropy(z, batch.y.clamp_min(0), smoothing=batch.smoothing) * labelled / share
+        return Loss(state["weight"][batch.y] * (natural + state["beta"][batch.y] * kl(z, z_adv)), z_adv)
+
+
+def _with_unlabelled(state: State) -> State:
+    """The class vectors with one entry more at their end, which is the one that label −1 looks up."""
+    ones = state["weight"].new_ones(1)
+    neutral = {"weight": ones, "margin": ones, "temperature": ones, "beta": state["beta"].mean()[None]}
+    return {**state, **{name: torch.cat([state[name], value]) for name, value in neutral.items()}}

@@ -1,0 +1,48 @@
+"""TRADES (Zhang et al., ICML 2019): accuracy on clean images plus stability of the answer inside the ball.
+
+    x' = argmax KL(p(x) ‖ p(x'))          min_θ  (1/B) Σ w_y [ CE(z(x), y) + β_y KL(p(x) ‖ p(x')) ]
+
+Gradients flow through the clean probabilities too. β is one number, or one per class (Tian et al., KDD 2021, §6.1:
+``beta = {dog = 0.5}`` lowers dog's). Departure: the official code passes the clean batch through the network twice in
+train mode, which changes nothing but how often batch-norm's running statistics see it; `passes=3` does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+
+from classwise.attacks.kl_pgd import KlPgd
+from classwise.attacks.pgd import Start
+from classwise.attacks.rows import Attack
+from classwise.losses import cross_entropy, kl
+from classwise.methods.madry import Madry
+from classwise.methods.method import Batch, ClassValues, Loss, State, both, by_class
+
+
+@dataclass(frozen=True)
+class Trades(Madry):
+    """Fields of madry, and β. passes: how often batch-norm sees a batch in train mode, 2 or the official code's 3."""
+
+    start: Start = "gaussian"
+    beta: ClassValues = 6.0
+    passes: Literal[2, 3] = 2
+
+    def inner(self) -> Attack:
+        return KlPgd(steps=self.steps, step=self.step, start=self.start)
+
+    def init(self, class_names: Sequence[str]) -> State:
+        usual = type(self).beta
+        return {**super().init(class_names), "beta": by_class(self.beta, class_names, "beta", float(usual))}  # type: ignore[arg-type]
+
+    def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
+        z, z_adv = both(model, batch, state)
+        if self.passes == 3:
+            with torch.no_grad():
+                model(batch.x)
+        natural = cross_entropy(z, batch.y, smoothing=batch.smoothing)
+        return Loss(state["weight"][batch.y] * (natural + state["beta"][batch.y] * kl(z, z_adv)), z_adv)

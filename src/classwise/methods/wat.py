@@ -1,0 +1,172 @@
+"""WAT, worst-class adversarial training (Li and Liu, AAAI 2023): TRADES in a game with one who weighs the classes.
+
+    min_θ  Σ_{k=1..K} w_k L_k(θ) + w_0 L_0(θ),      w_k = exp(η Σ_τ V_k^τ) / Σ_{j=0..K} exp(η Σ_τ V_j^τ)        (11, 12)
+
+L_k is the TRADES loss of class k, CE + β KL, L_0 that of all examples; V_k^τ the same on validation images after epoch
+τ, attacked as in training. Σ_τ is kept in the state and the quotient is a softmax, so no number of epochs overflows.
+
+protocol="code" (default: it is what the authors published beside their tables, with the same η = 0.1) is that code:
+    an example weighs K (w_y + w_0), and 2 in the first epoch. Class terms are sums over the batch divided by B, which
+    makes them K times smaller than class means, so that L_0 counts K times more than in (11). V_k is K times the
+    class's sum divided by the validation images counted in full batches: ceil(n/B)·B of `valid_batch` = B each.
+protocol="paper" is (11): an example weighs w_y/π_y + w_0, where π_y is its class's share of the training set. The
+    batch's average is then an unbiased estimate of Σ w_k L_k whichever classes the batch holds; dividing by the class's
+    count in the batch instead would lose every class that is absent from it. w starts uniform and π is taken as 1/K
+    until the first epoch has counted it, so the first epoch is TRADES.
+
+Departures: a class without validation images is given the overall loss; validation losses are at temperature 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from scipy.special import rel_entr
+from torch import Tensor
+
+from classwise.attacks.rows import Attack
+from classwise.errors import UserError
+from classwise.methods.method import State, by_class, held_out
+from classwise.methods.trades import Trades
+from classwise.metrics.intervals import ratio
+from classwise.records import CLEAN, Array, Records
+
+_ATTACK = "wat"  # the training attack on validation images
+
+
+@dataclass(frozen=True)
+class Wat(Trades):
+    """Fields of trades; η, the step of the game (0.001 to 0.5 in the paper); protocol; valid_batch: see above.
+
+    State: `loss` V of the last epoch, `cost` Σ_τ V and `least` min_τ V of each class, each also over all images
+    (`…_all`); `rounds` so far, `played` Σ_τ Σ_k w_k V_k, `largest` V of all.
+    """
+
+    eta: float = 0.1
+    protocol: Literal["code", "paper"] = "code"
+    valid_batch: int = 128
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.eta > 0:
+            raise UserError(f"eta must be positive, got {self.eta:g}; trades is the method whose weights do not move.")
+        if self.valid_batch < 1:
+            raise UserError(f"valid_batch must be at least 1, got {self.valid_batch}.")
+
+    def validation(self) -> Mapping[str, Attack]:
+        return {_ATTACK: self.inner()}
+
+    def init(self, class_names: Sequence[str]) -> State:
+        state = super().init(class_names)
+        zeros = torch.zeros(len(class_names) + 1)
+        return {
+            **state,
+            "weight": state["weight"] * (2.0 if self.protocol == "code" else 1.0),
+            **_parted("loss", zeros),
+            **_parted("cost", zeros),
+            **_parted("least", zeros + math.inf),
+            **{name: torch.tensor(0.0) for name in ("rounds", "played", "largest")},
+        }
+
+    def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:
+        valid = held_out(valid, self)
+        loss = torch.from_numpy(self._losses(valid, state["beta"]))
+        known = {name: _joined(state, name) for name in ("cost", "least")}
+        played = state["played"].cpu().double() + hedge(known["cost"], self.eta) @ loss
+        cost = known["cost"] + loss
+        own = by_class(self.weight, valid.class_names, "weight")
+        new = {
+            "weight": own * self._example_weights(hedge(cost, self.eta), train),
+            **_parted("loss", loss),
+            **_parted("cost", cost),
+            **_parted("least", torch.minimum(known["least"], loss)),
+            "rounds": state["rounds"] + 1,
+            "played": played,
+            "largest": torch.maximum(state["largest"].cpu().double(), loss.amax()),
+        }
+        return {**state, **{name: value.to(state["weight"]) for name, value in new.items()}}
+
+    def bound(self, state: State) -> dict[str, float]:
+        """Theorem 1 for the run so far; see `theorem1`."""
+        return theorem1(state, self.eta)
+
+    def _example_weights(self, w: Tensor, train: Records | None) -> Tensor:
+        """What an example of each class weighs, from w_1 … w_K, w_0."""
+        each, overall = w[:-1], w[-1]
+        if self.protocol == "code":
+            return len(each) * (each + overall)
+        count = np.zeros(len(each)) if train is None else np.bincount(train.label, minlength=len(each))
+        share = torch.from_numpy(np.where(count > 0, ratio(count, count.sum()), 1 / len(each)))
+        return each / share + overall
+
+    def _losses(self, valid: Records, beta: Tensor) -> Array:
+        """V_1 … V_K and V_0."""
+        label, loss = _trades_losses(valid, beta.cpu().numpy())
+        classes = valid.num_classes
+        sums, count = np.bincount(label, loss, minlength=classes), np.bincount(label, minlength=classes)
+        if self.protocol == "paper":
+            overall, each = loss.mean(), ratio(sums, count)
+        else:
+            rows = math.ceil(len(loss) / self.valid_batch) * self.valid_batch
+            overall, each = loss.sum() / rows, sums * classes / rows
+        return np.append(np.where(count > 0, each, overall), overall)
+
+
+def hedge(cost: Tensor, eta: float) -> Tensor:
+    """Equation (12): the weights in the game of which `cost` are the losses so far."""
+    return torch.softmax(eta * cost, 0)
+
+
+def theorem1(state: State, eta: float) -> dict[str, float]:
+    """Theorem 1's bound on the worst class's loss, from the run's own validation losses; empty before there are any.
+
+        max_k min_t V_k^t  ≤  (1/T) Σ_t Σ_k w_k^t V_k^t  +  log(K+1) / (ηT)
+              worst                    average                  regret            bound = average + regret
+
+    The theorem wants losses in [0,1], η ≤ 1/2, and (1/T) Σ_t V_k^t ≥ min_t V_k^t / (1−η) for every k. TRADES losses
+    have no upper end. Divided by the largest one seen, M, they lie in [0,1], and the weights are those of a game with
+    step ηM (`scaled_eta`); multiplied by M again the bound is the one above, M having cancelled. `holds` is 1 where
+    the two other conditions are met for ηM, else 0. `always` needs neither: e^{ηMv} ≤ 1 + v(e^{ηM} − 1) on [0,1] gives
+
+        max_k (1/T) Σ_t V_k^t  ≤  (e^{ηM} − 1)/(ηM) · average + regret
+    """
+    rounds, classes = float(state["rounds"]), len(state["cost"])
+    if rounds == 0:
+        return {}
+    scaled = eta * float(state["largest"])
+    average, regret = float(state["played"]) / rounds, math.log(classes + 1) / (eta * rounds)
+    mean, least = _joined(state, "cost") / rounds, _joined(state, "least")
+    holds = scaled <= 0.5 and bool((mean >= least / (1 - scaled)).all())
+    return {
+        "worst": float(state["least"].amax()),
+        "bound": average + regret,
+        "average": average,
+        "regret": regret,
+        "scaled_eta": scaled,
+        "holds": float(holds),
+        "always": (math.expm1(scaled) / scaled if scaled else 1.0) * average + regret,
+    }
+
+
+def _trades_losses(valid: Records, beta: Array) -> tuple[Array, Array]:
+    """Each validation image's label, and its CE + β KL from the stored probabilities."""
+    clean, moved = valid.of(CLEAN), valid.of(_ATTACK)
+    if clean.probs is None or moved.probs is None:
+        raise UserError("wat needs the probabilities of its validation records; write them with probs.")
+    smallest = np.finfo(np.float32).tiny  # what underflowed to 0 in p' must not make KL infinite
+    divergence = rel_entr(clean.probs.astype(np.float64), np.maximum(moved.probs, smallest)).sum(1)
+    return clean.label, clean.frame["loss"].to_numpy(np.float64) + beta[clean.label] * divergence
+
+
+def _joined(state: State, name: str) -> Tensor:
+    """The classes' values and, last, the overall one; in double precision."""
+    return torch.cat([state[name], state[f"{name}_all"][None]]).cpu().double()
+
+
+def _parted(name: str, values: Tensor) -> State:
+    return {name: values[:-1].clone(), f"{name}_all": values[-1].clone()}

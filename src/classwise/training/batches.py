@@ -1,0 +1,89 @@
+"""Which examples make up each batch: a function of the seed and the epoch alone, so a resumed run makes the same ones.
+
+Without extra data an epoch is one permutation of the examples. With pseudo-labelled data (RST: Carmon et al., NeurIPS
+2019) a fixed share of every batch is drawn from it with replacement, the labelled examples go on through one
+permutation after another, and an epoch is as long as it is said to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from classwise.datasets.images import Images, IntArray
+from classwise.training.pseudo import PseudoLabelled
+
+_LABELLED, _EXTRA, _ORDER = 0, 1, 2  # streams of random numbers
+_APART = 1 << 40  # keeps the numbers of extra examples apart from those of labelled ones
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A batch as it is read: images in [0,1], labels (−1: none), and numbers that tell the examples apart."""
+
+    x: Tensor
+    y: Tensor
+    index: IntArray
+
+
+@dataclass(frozen=True)
+class Source:
+    """The examples of a training run: `train`, and `extra` as `fraction` of every batch."""
+
+    train: Images
+    extra: PseudoLabelled | None = None
+    fraction: float = 0.0
+    epoch_size: int | None = None
+
+    def batches(self, epoch: int, size: int, seed: int, least: int = 2) -> list[IntArray]:
+        """The rows of every batch of an epoch; those from len(train) on are extra ones. A last batch of fewer than
+        `least` examples is left out: batch-norm can do nothing with a single one."""
+        extra = 0 if self.extra is None else round(self.fraction * size)
+        total = self.epoch_size or len(self.train)
+        steps, labelled = -(-total // size), size - extra
+        amount = steps * labelled if extra else total
+        rows = _endless(len(self.train), epoch * amount, amount, seed)
+        made = []
+        for step in range(steps):
+            own = rows[step * labelled : (step + 1) * labelled]
+            if self.extra is not None and extra:
+                random = np.random.default_rng([seed, _EXTRA, epoch, step])
+                drawn = len(self.train) + random.integers(len(self.extra), size=extra)
+                own = np.random.default_rng([seed, _ORDER, epoch, step]).permutation(np.concatenate([own, drawn]))
+            if len(own) >= least:
+                made.append(own)
+        return made
+
+    def read(self, rows: IntArray) -> Examples:
+        """The images of some rows."""
+        own = rows < len(self.train)
+        if self.extra is None or own.all():
+            x, y = self.train.batch(rows)
+            return Examples(x, y, self.train.positions[rows])
+        x, y = self.train.batch(rows[own])
+        more, labels = self.extra.batch(rows[~own] - len(self.train))
+        order = torch.from_numpy(np.argsort(np.concatenate([np.flatnonzero(own), np.flatnonzero(~own)])))
+        index = np.concatenate([self.train.positions[rows[own]], _APART + rows[~own]])
+        return Examples(torch.cat([x, more])[order], torch.cat([y, labels])[order], index[order.numpy()])
+
+    def stream(self, batches: list[IntArray]) -> Iterator[Examples]:
+        """The batches one after the other, the next one read while the last one is used."""
+        with ThreadPoolExecutor(1) as reader:
+            ahead = [reader.submit(self.read, rows) for rows in batches[:1]]
+            for place in range(len(batches)):
+                ready = ahead.pop(0).result()
+                if place + 1 < len(batches):
+                    ahead.append(reader.submit(self.read, batches[place + 1]))
+                yield ready
+
+
+def _endless(count: int, begin: int, amount: int, seed: int) -> IntArray:
+    """`amount` rows from place `begin` on of one permutation after another."""
+    first, last = begin // count, (begin + amount - 1) // count
+    rounds = [np.random.default_rng([seed, _LABELLED, number]).permutation(count) for number in range(first, last + 1)]
+    return np.concatenate(rounds)[begin - first * count :][:amount]

@@ -1,0 +1,154 @@
+"""The checkpoints of a run folder: last.pt to go on from, the one before it, and best.pt.
+
+Each is an ordinary checkpoint of classwise (`load_model` reads it, `classwise audit --model` too) whose `extra` holds
+everything else the training needs. A checkpoint is written beside and renamed, and only then takes the place of the
+last one, which is kept: whenever the power goes, one of them is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from classwise.errors import UserError
+from classwise.methods.method import State
+from classwise.models.checkpoint import read_checkpoint, save_checkpoint
+from classwise.results import write_text
+from classwise.training.averaging import Average, averaged
+from classwise.training.history import Row, frame
+
+LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"
+
+
+@dataclass
+class Progress:
+    """Where a training is: all that changes from step to step besides the weights.
+
+    epoch, step: done so far, `step` within the epoch. seen: columns of the training records of the unfinished epoch.
+    before: the weights an epoch ago, where they may be needed. pgd: accuracy on a training batch after the last epoch,
+    for catastrophic overfitting. stopped: why the training ended early. seconds: spent on the unfinished epoch.
+    """
+
+    state: State
+    epoch: int = 0
+    step: int = 0
+    seen: dict[str, Tensor] = field(default_factory=dict)
+    average: Average = field(default_factory=dict)
+    history: list[Row] = field(default_factory=list)
+    best: list[float] | None = None
+    best_epoch: int = 0
+    before: dict[str, Tensor] = field(default_factory=dict)
+    pgd: float | None = None
+    stopped: str | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints of one run folder, for one model."""
+
+    folder: Path
+    spec: str
+    num_classes: int
+    in_channels: int
+    method: dict[str, Any]
+
+    def save(self, name: str, model: nn.Module, progress: Progress, **more: Any) -> None:
+        """Write one checkpoint."""
+        about = {
+            "method": json.dumps(self.method, default=str),
+            "state": progress.state,
+            "epoch": progress.epoch,
+            "step": progress.step,
+            **more,
+        }
+        path = self.folder / name
+        try:
+            save_checkpoint(path, model, self.spec, self.num_classes, self.in_channels, training=about)
+        except OSError as error:
+            raise UserError(
+                f"cannot write {path}: {error.strerror or error}. The checkpoint before it is kept: make room, then go "
+                "on with the same command."
+            ) from error
+
+    def save_last(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, scaler: dict[str, Any], progress: Progress
+    ) -> None:
+        """Write last.pt, the averaged weights in front where there is an average, and history.csv; what was last.pt
+        becomes previous.pt."""
+        fresh = "next.pt"
+        self.save(
+            fresh,
+            averaged(model, progress.average) if progress.average else model,
+            progress,
+            weights=model.state_dict() if progress.average else {},
+            average=progress.average,
+            optimizer=optimizer.state_dict(),
+            scaler=scaler,
+            seen=progress.seen,
+            history=json.dumps(progress.history),
+            best=progress.best,
+            best_epoch=progress.best_epoch,
+            before=progress.before,
+            pgd=progress.pgd,
+            stopped=progress.stopped,
+            seconds=progress.seconds,
+        )
+        last = self.folder / LAST
+        if last.exists():
+            last.replace(self.folder / PREVIOUS)
+        (self.folder / fresh).replace(last)
+        self.write_history(progress)
+
+    def write_history(self, progress: Progress) -> None:
+        """history.csv, from what the checkpoint holds, so that the two agree whenever the power goes."""
+        write_text(self.folder / "history.csv", frame(progress.history).to_csv(index=False))
+
+    def read_last(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        """What training needs to go on, and the weights: of last.pt, or of the one before where it is damaged."""
+        for name in (LAST, PREVIOUS):
+            path = self.folder / name
+            if not path.exists():
+                continue
+            try:
+                content = read_checkpoint(path)
+                about = content["classwise"]["extra"]["training"]
+                return about, about["weights"] or content["state_dict"]
+            except (UserError, KeyError) as error:
+                warnings.warn(
+                    f"{path} cannot be read ({str(error).splitlines()[0]}); going on from the checkpoint before it.",
+                    stacklevel=2,
+                )
+        return None
+
+
+def restore(
+    about: dict[str, Any],
+    weights: dict[str, Tensor],
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    device: torch.device,
+) -> Progress:
+    """Put weights and optimiser back to where they were, and say where that is."""
+    model.load_state_dict(weights)
+    optimizer.load_state_dict(about["optimizer"])
+    return Progress(
+        {name: value.to(device) for name, value in about["state"].items()},
+        about["epoch"],
+        about["step"],
+        dict(about["seen"]),
+        {name: value.to(device) for name, value in about["average"].items()},
+        json.loads(about["history"]),
+        about["best"],
+        about["best_epoch"],
+        dict(about["before"]),
+        about["pgd"],
+        about["stopped"],
+        about["seconds"],
+    )

@@ -1,0 +1,73 @@
+"""What is written down of every epoch: one row of history.csv, and how good its checkpoint is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from classwise.errors import UserError
+from classwise.methods.method import State
+from classwise.metrics import accuracy, cv, mcd
+from classwise.records import CLEAN, Array, Records
+
+Row: TypeAlias = dict[str, float | int | str]
+
+
+def row(epoch: int, train: Records, valid: Records | None, attacks: Sequence[str], state: State) -> Row:
+    """The columns of one epoch: accuracies by class and the state it was trained with.
+
+    attacks: the recipe's validation attacks; where there are several, robust means under the worst of them.
+    """
+    names = train.class_names
+    made: Row = {"epoch": epoch, "train_accuracy": float(train.correct.mean())}
+    if valid is not None:
+        clean, robust = valid.of(CLEAN), robust_rows(valid, attacks)
+        by_class = accuracy.compute(robust)
+        made |= {"clean": float(clean.correct.mean()), "robust": float(robust.correct.mean())}
+        made |= {"worst_class": names[by_class.worst], "worst": float(by_class.values[by_class.worst])}
+        made |= {"cv": cv.compute(robust), "mcd": mcd.compute(robust)}
+        made |= _by_class("clean", accuracy.compute(clean).values, names) | _by_class("robust", by_class.values, names)
+    for name, values in state.items():
+        if values.shape == (len(names),):
+            made |= _by_class(name, values.cpu().numpy(), names)
+        elif values.ndim == 0:
+            made[name] = float(values)
+    return made
+
+
+def _by_class(what: str, values: Array, names: Sequence[str]) -> Row:
+    return {f"{what}:{name}": float(value) for name, value in zip(names, values, strict=True)}
+
+
+def robust_rows(valid: Records, attacks: Sequence[str]) -> Records:
+    """Each example under the recipe's validation attack, or the worst of them where there are several."""
+    return valid.of(attacks[0]) if len(attacks) == 1 else valid.worst_case([CLEAN, *attacks])
+
+
+def score(rule: str, epoch: int, valid: Records | None, attacks: Sequence[str], losses: Tensor | None) -> list[float]:
+    """How good a checkpoint is by a rule: larger is better, later numbers break ties.
+
+    losses: the method's own validation loss of each class, for "minimax"; by default cross entropy under attack.
+    """
+    if rule == "last" or valid is None:
+        return [float(epoch)]
+    robust = robust_rows(valid, attacks)
+    average = float(robust.correct.mean())
+    if rule == "average":
+        return [average]
+    if rule == "worst":
+        return [float(np.nanmin(accuracy.compute(robust).values)), average]
+    if rule != "minimax":
+        raise UserError(f"unknown rule {rule!r} to select a checkpoint: worst, average, minimax or last.")
+    if losses is not None:
+        return [-float(losses.max())]
+    return [-float(robust.frame.groupby("label")["loss"].mean().max())]
+
+
+def frame(rows: Sequence[Mapping[str, float | int | str]]) -> pd.DataFrame:
+    """The whole history, an epoch to a row."""
+    return pd.DataFrame(list(rows))

@@ -1,0 +1,195 @@
+"""The training loop: for every epoch, batches through the method's attack and loss, a validation, an update of the
+class-wise state, a line of history, a checkpoint.
+
+`fit` has no way to see test data. Random numbers belong to examples and steps (classwise.draws), never to a process or
+to the global generators, so a run that was killed and resumed, or shared out over processes, goes the same way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from classwise.attacks.pgd import Pgd
+from classwise.attacks.rows import craft
+from classwise.evaluation.audit import evaluating
+from classwise.evaluation.speed import follow
+from classwise.metrics import accuracy
+from classwise.records import Records
+from classwise.training import history
+from classwise.training.augment import Augment
+from classwise.training.averaging import Averaging, averaged, estimate_batch_norm
+from classwise.training.batches import Source
+from classwise.training.checkpoint import BEST, Checkpoints, Progress
+from classwise.training.interrupt import Asked, Interrupted, interruptible
+from classwise.training.seen import Seen, meta_of, to_records
+from classwise.training.step import Stepper
+from classwise.training.validation import Validation
+from classwise.training.watch import Watch
+
+_CHECK = Pgd(steps=5)  # steps of ε/4, as Wong et al. (ICLR 2020) look for catastrophic overfitting
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What is trained on up to an epoch: images, batch size, augmentation."""
+
+    until: int
+    source: Source
+    batch: int
+    augment: Augment
+
+
+@dataclass(frozen=True)
+class Training:
+    """All that a training needs besides where it is (`Progress`)."""
+
+    stepper: Stepper
+    stretches: Sequence[Stretch]
+    validation: Validation | None
+    averaging: Averaging | None
+    checkpoints: Checkpoints
+
+
+def fit(training: Training, progress: Progress, watch: Watch) -> Progress:
+    """Train the model in place, from where `progress` is to the last epoch of the recipe."""
+    stepper, recipe = training.stepper, training.stepper.recipe
+    method, epochs = recipe.method, recipe.train.epochs
+    with interruptible() as stop:
+        if method.validates_first and progress.epoch == progress.step == 0:
+            progress.state = method.update(progress.state, None, _validate(training, stepper.model, watch), 0)
+        while progress.epoch < epochs and progress.stopped is None:
+            begin = time.perf_counter() - progress.seconds
+            stretch = next(stretch for stretch in training.stretches if progress.epoch < stretch.until)
+            columns = _epoch(training, stretch, progress, watch, stop, begin)
+
+            names, threat = stretch.source.train.class_names, recipe.threat
+            train = to_records(columns, meta_of(names, threat.norm, threat.eps, recipe.train.seed))
+            shown = _averaged(training, stretch, progress, watch)
+            due = (progress.epoch + 1) % recipe.validate.every == 0 or progress.epoch + 1 == epochs
+            valid = _validate(training, shown, watch) if due else None
+            row = history.row(progress.epoch + 1, train, valid, _attacks(training), progress.state)
+            row |= {"lr": stepper.optimizer.param_groups[0]["lr"], "train_loss": float(columns["objective"].mean())}
+
+            progress.state = method.update(progress.state, train, valid, progress.epoch + 1)
+            progress.epoch, progress.step, progress.seconds, progress.seen = progress.epoch + 1, 0, 0.0, {}
+            progress.history.append({**row, "seconds": round(time.perf_counter() - begin, 3)})
+            if recipe.train.stop_drop is not None:
+                _check_overfitting(training, stretch, progress, recipe.train.stop_drop)
+            _save(training, progress, shown, valid)
+            watch.epoch(progress, valid)
+            if stepper.processes.any(stop.asked, stepper.device):
+                raise Interrupted
+    return progress
+
+
+def _epoch(
+    training: Training, stretch: Stretch, progress: Progress, watch: Watch, stop: Asked, begin: float
+) -> dict[str, Tensor]:
+    """The batches of an epoch from `progress.step` on; returns the columns of its training records."""
+    stepper, processes, train = training.stepper, training.stepper.processes, training.stepper.recipe.train
+    batches = stretch.source.batches(progress.epoch, stretch.batch, train.seed, least=2 * processes.world)
+    shares = [rows[processes.rank :: processes.world] for rows in batches]
+    seen = Seen([progress.seen] if progress.seen and processes.first else [])
+    saved = time.perf_counter()
+    watch.begin_epoch(progress.epoch, len(batches), progress.step)
+    for examples in stretch.source.stream(shares[progress.step :]):
+        done, count = progress.step / len(batches), len(batches[progress.step])
+        batch, loss = stepper(examples, stretch.augment, progress.state, progress.epoch, done, count)
+        seen.add(torch.from_numpy(examples.index), batch.y, loss)
+        progress.step += 1
+        if training.averaging is not None:
+            t = progress.epoch + progress.step / len(batches)
+            progress.average = training.averaging.after_step(progress.average, stepper.model, t)
+        watch.step(float(loss.value.detach().mean()))
+        late = processes.first and time.perf_counter() - saved > 60 * train.save_minutes
+        if processes.any(stop.asked or late, stepper.device):
+            progress.seen, progress.seconds = seen.columns(processes), time.perf_counter() - begin
+            _save_last(training, progress)
+            saved = time.perf_counter()
+            if processes.any(stop.asked, stepper.device):
+                raise Interrupted
+    return seen.columns(processes)
+
+
+def _validate(training: Training, model: nn.Module, watch: Watch) -> Records | None:
+    """The validation records of the model, or of its average; None where nothing is held out."""
+    stepper, validation = training.stepper, training.validation
+    if validation is None:
+        return None
+    stepper.processes.same_buffers(model)
+    with evaluating(model), watch.validating(len(validation.images)) as report:
+        follower = stepper.follower
+        if model is not stepper.model:
+            example = validation.images.batch(np.arange(min(8, len(validation.images))))[0]
+            follower = follow(model, example.to(stepper.device))
+        follower.refresh()
+        return validation(model, follower, report)
+
+
+def _averaged(training: Training, stretch: Stretch, progress: Progress, watch: Watch) -> nn.Module:
+    """The model to show for this epoch: the average of its weights where there is one, else itself."""
+    averaging, model = training.averaging, training.stepper.model
+    if averaging is None:
+        return model
+    worst = None
+    if averaging.validates and (valid := _validate(training, model, watch)) is not None:
+        worst = float(np.nanmin(accuracy.compute(history.robust_rows(valid, _attacks(training))).values))
+    progress.average = averaging.after_epoch(progress.average, model, progress.epoch + 1, worst)
+    if not progress.average:
+        return model
+    shown = averaged(model, progress.average)
+    if averaging.estimate:
+        train = training.stepper.recipe.train
+        batches = stretch.source.batches(progress.epoch, stretch.batch, train.seed)
+        device = training.stepper.device
+        estimate_batch_norm(shown, (examples.x.to(device) for examples in stretch.source.stream(batches)))
+        progress.average |= {name: value.detach().clone() for name, value in shown.state_dict().items()}
+    return shown
+
+
+def _check_overfitting(training: Training, stretch: Stretch, progress: Progress, drop: float) -> None:
+    """Stop, with the weights of an epoch ago, where PGD accuracy on the epoch's first batch has fallen by `drop`."""
+    stepper, recipe = training.stepper, training.stepper.recipe
+    rows = stretch.source.batches(progress.epoch - 1, stretch.batch, recipe.train.seed)[0]
+    batch = stepper.prepare(stretch.source.read(rows), stretch.augment, progress.epoch - 1, 0.0)
+    x_adv = craft(_CHECK, batch.fast, batch.x, batch.y, batch.eps, batch.norm, key=batch.key)
+    with torch.no_grad():
+        now = float((batch.fast(x_adv).argmax(1) == batch.y).float().mean())
+    if progress.pgd is not None and now < progress.pgd - drop:
+        stepper.model.load_state_dict(progress.before)
+        progress.stopped = (
+            f"catastrophic overfitting: PGD-5 accuracy on a training batch fell from {progress.pgd:.1%} to {now:.1%} "
+            f"in epoch {progress.epoch}; the weights are those of the epoch before"
+        )
+        return
+    progress.pgd = now
+    progress.before = {name: value.detach().clone() for name, value in stepper.model.state_dict().items()}
+
+
+def _attacks(training: Training) -> tuple[str, ...]:
+    return () if training.validation is None else tuple(training.validation.attacks)
+
+
+def _save(training: Training, progress: Progress, shown: nn.Module, valid: Records | None) -> None:
+    """best.pt where this epoch is the best so far by the recipe's rule, then last.pt and history.csv."""
+    recipe = training.stepper.recipe
+    if progress.stopped is None and (valid is not None or recipe.validate.select == "last"):
+        losses = progress.state.get("loss")
+        score = history.score(recipe.validate.select, progress.epoch, valid, _attacks(training), losses)
+        if progress.best is None or score > progress.best:
+            progress.best, progress.best_epoch = score, progress.epoch
+            if training.stepper.processes.first:
+                training.checkpoints.save(BEST, shown, progress)
+    _save_last(training, progress)
+
+
+def _save_last(training: Training, progress: Progress) -> None:
+    stepper = training.stepper
+    if stepper.processes.first:
+        training.checkpoints.save_last(stepper.model, stepper.optimizer, stepper.scaler.state_dict(), progress)

@@ -1,0 +1,297 @@
+"""A recipe: everything that decides what a training comes to, in one TOML file.
+
+    [data]      name = "cifar10"   validation = 300   augment = ["crop:padding=4", "flip"]
+    [model]     spec = "resnet-18"
+    [threat]    eps = "8/255"
+    [method]    name = "trades"    beta = {dog = 0.5}
+    [train]     epochs = 100       batch = 128        optimizer = "sgd:lr=0.1"   schedule = "step:milestones=75-90"
+    [validate]  attack = "pgd-10"  select = "worst"
+
+Shipped recipes are named by their place, ``cifar10/trades``. A key that does not exist is an error with its near miss.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+
+import classwise
+from classwise import attacks, methods, spec
+from classwise.errors import UserError, unknown
+from classwise.evaluation.folder import plain
+from classwise.methods.method import Method
+from classwise.threat import Norm, Threat
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_SUFFIXES = (".toml", ".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class DataPart:
+    """What is trained on.
+
+    name: a data set's spec. limit, per_class: only so many examples, drawn by the seed. exclude: without these classes;
+    the others are numbered anew. validation: examples of each class held out of the training split, 0 for none;
+    held_out: which ones, the last of each class (FRL, WAT), the first (CFA), or random ones. augment: in this order.
+    extra: a file of pseudo-labelled images (`classwise pseudo-label`), extra_fraction of every batch; epoch_size:
+    examples in an epoch, where that is not the size of the data.
+    """
+
+    name: str = "cifar10"
+    limit: int | None = None
+    per_class: int | None = None
+    exclude: tuple[str, ...] = ()
+    validation: int = 0
+    held_out: Literal["last", "first", "random"] = "last"
+    augment: tuple[str, ...] = ()
+    extra: str | None = None
+    extra_fraction: float = 0.5
+    epoch_size: int | None = None
+
+
+@dataclass(frozen=True)
+class ModelPart:
+    """The network's spec; weights to start from, for methods that fine-tune; a normalising first layer."""
+
+    spec: str = "resnet-18"
+    weights: str | None = None
+    normalize: str | None = None
+
+
+@dataclass(frozen=True)
+class ThreatPart:
+    """The ball trained against."""
+
+    eps: float = 8 / 255
+    norm: Norm = "linf"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of epochs, up to `until`, with other data, augmentation or batch size."""
+
+    until: int
+    batch: int | None = None
+    data: str | None = None
+    augment: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class TrainPart:
+    """How the loss is minimised.
+
+    joint: clean and adversarial images in one pass, so that batch-norm sees both together. averaging: "ema:decay=…",
+    "swa:start=…", "fawa:…". awp: "awp:gamma=0.005". fold: attack a copy with batch-norm folded ("auto": where there
+    is any). amp: "float16" or "bfloat16", on a GPU. stop_drop: stop, and go back one epoch, when PGD-5 accuracy on a
+    training batch falls by more than this from one epoch to the next (catastrophic overfitting). save_minutes: also
+    write a checkpoint within an epoch, this often.
+    """
+
+    epochs: int = 100
+    batch: int = 128
+    optimizer: str = "sgd:lr=0.1"
+    schedule: str = "constant"
+    clip: float | None = None
+    smoothing: float = 0.0
+    joint: bool = False
+    averaging: str | None = None
+    awp: str | None = None
+    fold: Literal["auto", "yes", "no"] = "auto"
+    amp: Literal["float16", "bfloat16"] | None = None
+    stop_drop: float | None = None
+    save_minutes: float = 10.0
+    seed: int = 0
+    phases: tuple[Phase, ...] = ()
+
+
+@dataclass(frozen=True)
+class ValidatePart:
+    """The validation after an epoch, and which checkpoint is the best by it.
+
+    select: "worst" (class robust accuracy, then the average), "average", "minimax" (the smallest of the largest class
+    losses, as WAT's analysis), or "last".
+    """
+
+    attack: tuple[str, ...] = ("pgd-10",)
+    eps: float | None = None
+    protocol: Literal["any", "final"] = "final"
+    every: int = 1
+    select: Literal["worst", "average", "minimax", "last"] = "worst"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All parts of a recipe, checked."""
+
+    data: DataPart = field(default_factory=DataPart)
+    model: ModelPart = field(default_factory=ModelPart)
+    threat: ThreatPart = field(default_factory=ThreatPart)
+    method: Method = field(default_factory=lambda: methods.parse("trades", {}))
+    train: TrainPart = field(default_factory=TrainPart)
+    validate: ValidatePart = field(default_factory=ValidatePart)
+
+    def __post_init__(self) -> None:
+        Threat(self.threat.norm, self.threat.eps)
+        attacks.parse(list(self.validate.attack))
+        for name, value, least in (
+            ("train.epochs", self.train.epochs, 1),
+            ("train.batch", self.train.batch, 1),
+            ("data.validation", self.data.validation, 0),
+            ("validate.every", self.validate.every, 1),
+        ):
+            if value < least:
+                raise UserError(f"{name} must be at least {least}, got {value}.")
+        for name, share in (
+            ("train.smoothing", self.train.smoothing),
+            ("data.extra_fraction", self.data.extra_fraction),
+        ):
+            if not 0 <= share < 1:
+                raise UserError(f"{name} must be at least 0 and less than 1, got {share:g}.")
+        if not self.data.validation and self.validate.select != "last":
+            raise UserError(
+                f"select = {self.validate.select!r} chooses a checkpoint on validation data, and none is held out: set "
+                "data.validation to a number of examples per class, or validate.select to last."
+            )
+        ends = [phase.until for phase in self.train.phases]
+        if ends and (ends != sorted(set(ends)) or ends[-1] != self.train.epochs):
+            raise UserError(f"phases must end one after the other, the last at epoch {self.train.epochs}; got {ends}.")
+
+    def settings(self) -> dict[str, Any]:
+        """The whole recipe as nested plain values, defaults included."""
+        parts = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "method"}
+        tree = {name: dataclasses.asdict(part) for name, part in parts.items()}
+        tree["method"] = {"name": methods.name_of(self.method), **methods.settings(self.method)}
+        return tree
+
+
+_PARTS = {"data": DataPart, "model": ModelPart, "threat": ThreatPart, "train": TrainPart, "validate": ValidatePart}
+
+
+def build(tree: Mapping[str, Any]) -> Recipe:
+    """A recipe from nested settings, as read from a file."""
+    spec.check_keys(tree, {**_PARTS, "method": None}, "a recipe")
+    for name, part in tree.items():
+        if not isinstance(part, Mapping):
+            raise UserError(f"[{name}] of a recipe must be a table of settings, got {part!r}.")
+    made: dict[str, Any] = {
+        name: spec.configure(cls, _phased(tree.get(name, {})), name) for name, cls in _PARTS.items()
+    }
+    own = dict(tree.get("method", {}))
+    if "name" not in own:
+        raise UserError(f"a recipe needs [method] name = …; one of {', '.join(methods.names())}.")
+    return Recipe(**made, method=methods.parse(str(own.pop("name")), own))
+
+
+def _phased(part: Mapping[str, Any]) -> dict[str, Any]:
+    """[train] with its phases made objects."""
+    if "phases" not in part:
+        return dict(part)
+    phases = tuple(spec.configure(Phase, phase, "train.phases") for phase in part["phases"])
+    return {**part, "phases": phases}
+
+
+def load(source: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str] = ()) -> Recipe:
+    """The recipe in a file, by the name of a shipped one, or from nested settings; `changes` are "train.epochs=30"."""
+    if isinstance(source, Recipe):
+        if not changes:
+            return source
+        source = source.settings()
+    return build(_changed(source if isinstance(source, Mapping) else read(locate(source)), changes))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The nested settings in a TOML or YAML file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".toml":
+            return tomllib.loads(text)
+        import yaml  # type: ignore[import-untyped]
+
+        tree = yaml.safe_load(text)
+    except ImportError:
+        raise UserError(f"reading {path} needs PyYAML: pip install pyyaml, or write the recipe as TOML.") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read the recipe {path}: {error}") from error
+    except Exception as error:  # yaml's errors share no base with anything
+        raise UserError(f"the recipe {path} is not valid YAML: {error}") from error
+    if not isinstance(tree, dict):
+        raise UserError(f"the recipe {path} must hold tables such as [data] and [method].")
+    return tree
+
+
+def _changed(tree: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
+    """The settings with ``part.key=value`` put in; a value is TOML (`0.5`, `[1, 2]`, `{dog = 0.5}`), else text."""
+    changed: dict[str, Any] = {name: dict(part) if isinstance(part, Mapping) else part for name, part in tree.items()}
+    for change in changes:
+        place, equals, value = change.partition("=")
+        part, dot, key = place.strip().partition(".")
+        if not equals or not dot:
+            raise UserError(f"--set {change!r} is not of the form part.key=value, such as train.epochs=30.")
+        if part not in (*_PARTS, "method"):
+            raise unknown("part of a recipe", part, [*_PARTS, "method"])
+        try:
+            parsed = tomllib.loads(f"value = {value.strip()}")["value"]
+        except tomllib.TOMLDecodeError:
+            parsed = value.strip()
+        own = changed.setdefault(part, {})
+        if part == "method" and key == "name" and parsed != own.get("name"):
+            own = changed["method"] = {}  # another method has other fields
+        own[key] = parsed
+    return changed
+
+
+def to_toml(recipe: Recipe) -> str:
+    """The whole recipe as a file, defaults included."""
+    return tomli_w.dumps(plain(recipe.settings()))
+
+
+def home() -> Path:
+    """The folder of the shipped recipes: beside the installed package, or at the top of the source tree."""
+    package = Path(classwise.__file__).parent
+    return next((p for p in (package / "recipes", package.parents[1] / "recipes") if p.is_dir()), package / "recipes")
+
+
+def names() -> list[str]:
+    """The shipped recipes, such as ``cifar10/trades``."""
+    return sorted(str(path.relative_to(home()).with_suffix("")).replace("\\", "/") for path in home().rglob("*.toml"))
+
+
+def describe(name: str) -> str:
+    """A shipped recipe's first comment line."""
+    first = locate(name).read_text(encoding="utf-8").partition("\n")[0]
+    return first.lstrip("# ").strip()
+
+
+def usage(name: str) -> str:
+    """What a shipped recipe trains, in short."""
+    recipe = load(name)
+    held = f", {recipe.data.validation} of each class held out" if recipe.data.validation else ""
+    return (
+        f"{methods.name_of(recipe.method)} on {recipe.data.name} with {recipe.model.spec}, "
+        f"eps {recipe.threat.eps:.4g}, {recipe.train.epochs} epochs{held}"
+    )
+
+
+def locate(source: str | Path) -> Path:
+    """The file of a recipe: a path, or the name of a shipped one."""
+    path = Path(source)
+    if path.suffix in _SUFFIXES:
+        shipped = home().parent / path  # recipes/cifar10/wat.toml, wherever one is
+        found = path if path.is_file() else shipped if shipped.is_file() else None
+        if found is None:
+            raise UserError(f"no recipe file {str(source)!r}. Shipped recipes: {', '.join(names())}.")
+        return found
+    shipped = home() / f"{source}.toml"
+    if not shipped.is_file():
+        raise unknown("recipe", str(source), names())
+    return shipped

@@ -1,0 +1,76 @@
+"""What a training epoch saw, as records: the same table that validation and audits write, under the attack "train"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from classwise.losses import cross_entropy
+from classwise.methods.method import Loss
+from classwise.records import COLUMNS, AttackInfo, Meta, Records
+from classwise.training.processes import Processes
+
+TRAIN = "train"
+
+_MOST_PROBS = 100  # classes up to which all probabilities are kept
+
+
+@dataclass
+class Seen:
+    """Columns that grow batch by batch; only labelled examples count."""
+
+    parts: list[dict[str, Tensor]] = field(default_factory=list)
+
+    @torch.no_grad()
+    def add(self, index: Tensor, y: Tensor, loss: Loss) -> None:
+        """One batch: the examples' numbers and labels, and what the method made of them."""
+        own = (y >= 0).nonzero()[:, 0]
+        y, z = y[own], loss.logits.detach()[own].float()
+        probs = z.softmax(1)
+        confidence, prediction = probs.max(1)
+        columns = {
+            "index": index.to(y.device)[own],
+            "label": y,
+            "prediction": prediction,
+            "confidence": confidence,
+            "true_prob": probs.gather(1, y[:, None])[:, 0],
+            "loss": cross_entropy(z, y),
+            "objective": loss.value.detach()[own].float(),
+        }
+        if z.shape[1] <= _MOST_PROBS:
+            columns["probs"] = probs
+        self.parts.append({name: column.cpu() for name, column in columns.items()})
+
+    def columns(self, processes: Processes) -> dict[str, Tensor]:
+        """All columns so far, those of other processes too."""
+        mine = {name: torch.cat([part[name] for part in self.parts]) for name in (self.parts or [{}])[0]}
+        everyone = [part for part in processes.gather(mine) if part]
+        return {name: torch.cat([part[name] for part in everyone]) for name in (everyone or [{}])[0]}
+
+
+def to_records(columns: dict[str, Tensor], meta: Meta) -> Records:
+    """The columns as records, by example; an example seen twice (sampling with replacement) counts as last seen."""
+    index = columns["index"].numpy()
+    last = len(index) - 1 - np.unique(index[::-1], return_index=True)[1]
+    count = len(last)
+    fill = {
+        "attack": np.full(count, TRAIN, object),
+        "eps": np.full(count, meta.eps),
+        "distance": np.full(count, np.nan, np.float32),
+        "minimal": np.full(count, np.inf, np.float32),
+        "step": np.zeros(count, np.int32),
+        "queries": np.zeros(count, np.int64),
+    }
+    known = {name: columns[name].numpy()[last] for name in columns if name in COLUMNS}
+    frame = pd.DataFrame({**known, **fill})[list(COLUMNS)]
+    probs = columns["probs"].numpy()[last] if "probs" in columns else None
+    return Records(frame, meta, probs)
+
+
+def meta_of(class_names: tuple[str, ...], norm: str, eps: float, seed: int) -> Meta:
+    """The metadata of training records."""
+    return Meta(class_names, None, norm, eps, seed, {TRAIN: AttackInfo({}, "final", "all")})

@@ -1,0 +1,161 @@
+"""One step: a batch through the method's attack and loss, and the optimiser."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from classwise import draws
+from classwise.attacks.rows import Model
+from classwise.errors import UserError
+from classwise.evaluation.speed import Follower, channels_last
+from classwise.methods.method import Batch, Loss, State
+from classwise.training.awp import Awp
+from classwise.training.batches import Examples
+from classwise.training.optimizer import set_rate
+from classwise.training.processes import Processes
+from classwise.training.recipe import Recipe
+from classwise.training.schedule import Schedule
+
+AMP = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass
+class Stepper:
+    """A model with all that moves its weights."""
+
+    recipe: Recipe
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    lr: float
+    schedule: Schedule
+    awp: Awp | None
+    follower: Follower
+    scaler: torch.amp.GradScaler
+    processes: Processes
+    folder: Path | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def rate(self, t: float) -> float:
+        """The learning rate after t epochs."""
+        return self.lr * self.schedule.at(t, self.recipe.train.epochs)
+
+    def __call__(
+        self,
+        examples: Examples,
+        augment: Callable[[Tensor, Tensor], Tensor],
+        state: State,
+        epoch: int,
+        done: float,
+        count: int,
+    ) -> tuple[Batch, Loss]:
+        """Train on this process's share of a batch of `count`; `done` is the fraction of the epoch before it."""
+        set_rate(self.optimizer, self.rate(epoch + done))
+        batch = self.prepare(examples, augment, epoch, done)
+        method, model = self.recipe.method, self.model.train()
+        share = self.processes.world / count
+        with self._randomness(epoch, done), self._precision():
+            batch = dataclasses.replace(batch, x_adv=method.attack(model, batch, state).detach())
+            with self._perturbed(batch, state, share, epoch + done):
+                loss = method.loss(model, batch, state)
+                self._require_finite(batch, examples, loss)
+                self.optimizer.zero_grad(set_to_none=True)
+                self.scaler.scale(share * loss.value.sum()).backward()  # type: ignore[no-untyped-call]
+        self.processes.average_gradients(model)
+        if self.recipe.train.clip is not None:
+            self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), self.recipe.train.clip)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return batch, loss
+
+    def prepare(
+        self, examples: Examples, augment: Callable[[Tensor, Tensor], Tensor], epoch: int, done: float
+    ) -> Batch:
+        """The batch on its device, augmented; the same for an example whatever batch and process it is in."""
+        recipe = self.recipe
+        key = draws.keys(recipe.train.seed, torch.from_numpy(examples.index), stream=epoch + 1).to(self.device)
+        x = channels_last(augment(examples.x.to(self.device, non_blocking=True), key))
+        return Batch(
+            x,
+            examples.y.to(self.device, non_blocking=True),
+            key,
+            torch.full((len(x),), recipe.threat.eps, device=self.device),
+            self._current(),
+            recipe.threat.norm,
+            epoch + done,
+            recipe.train.epochs,
+            joint=recipe.train.joint,
+            smoothing=recipe.train.smoothing,
+            average=self.processes.average,
+        )
+
+    def _current(self) -> Model:
+        """The follower, brought up to the current weights when it is first asked."""
+        stale = True
+
+        def answer(x: Tensor) -> Tensor:
+            nonlocal stale
+            if stale:
+                self.follower.refresh()
+                stale = False
+            return self.follower.fast(x)
+
+        return answer
+
+    def _perturbed(self, batch: Batch, state: State, share: float, t: float) -> Any:
+        if self.awp is None:
+            return nullcontext()
+
+        def objective(model: nn.Module) -> Tensor:
+            value = share * self.recipe.method.loss(model, batch, state).value.sum()
+            scaled: Tensor = self.scaler.scale(value)  # only its direction counts, and small halves underflow
+            return scaled
+
+        return self.awp.perturbed(self.model, objective, t, self.processes.average)
+
+    def _precision(self) -> Any:
+        amp = self.recipe.train.amp
+        return nullcontext() if amp is None else torch.autocast(self.device.type, dtype=AMP[amp])
+
+    @contextmanager
+    def _randomness(self, epoch: int, done: float) -> Iterator[None]:
+        """Dropout and the like draw from the global generator: give it this step's numbers, and put it back."""
+        steps = int(done * 2**32)
+        words = [self.recipe.train.seed % 2**32, epoch, steps, self.processes.rank]
+        seed = int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
+        gpu = self.device.type == "cuda"
+        with torch.random.fork_rng(devices=[self.device] if gpu else []):
+            torch.default_generator.manual_seed(seed)
+            if gpu:
+                torch.cuda.default_generators[self.device.index or 0].manual_seed(seed)
+            yield
+
+    def _require_finite(self, batch: Batch, examples: Examples, loss: Loss) -> None:
+        if torch.isfinite(loss.value).all():
+            return
+        saved = ""
+        if self.folder is not None:
+            path = self.folder / f"not_finite_{self.processes.rank}.pt"
+            content = {
+                "x": batch.x, "x_adv": batch.x_adv, "y": batch.y, "index": torch.from_numpy(examples.index),
+                "loss": loss.value.detach(), "logits": loss.logits.detach(), "weights": self.model.state_dict(),
+            }  # fmt: skip
+            torch.save(content, path)
+            saved = f" The batch and the weights are in {path}."
+        bad = int((~torch.isfinite(loss.value)).sum())
+        raise UserError(
+            f"the loss of {bad} of {len(loss.value)} examples is not finite after {batch.epoch:.2f} epochs: the "
+            f"training has diverged.{saved} Lower the learning rate, clip gradients (train.clip), or check the data."
+        )

@@ -1,0 +1,288 @@
+"""`train`: the front door. A recipe in; a run folder, and a `Trained` to ask about it, out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import tomli_w
+import torch
+from rich.console import Console
+from rich.text import Text
+from torch import nn
+
+from classwise import attacks as attack_files
+from classwise import datasets, methods
+from classwise.datasets.images import Images
+from classwise.errors import UserError
+from classwise.evaluation.audit import audit
+from classwise.evaluation.folder import check_same, fingerprint_data, fingerprint_model, plain
+from classwise.evaluation.inputs import default_device, usable
+from classwise.evaluation.speed import follow
+from classwise.models import check_model, load_model, read_checkpoint
+from classwise.results import Audit, read_config, write_text
+from classwise.training import averaging, optimizer, recipe, schedule, split
+from classwise.training.augment import parse as parse_augment
+from classwise.training.awp import Awp
+from classwise.training.batches import Source
+from classwise.training.checkpoint import BEST, LAST, PREVIOUS, Checkpoints, Progress, restore
+from classwise.training.choice import choose
+from classwise.training.loop import Stretch, Training, fit
+from classwise.training.processes import Processes, joined, local_device
+from classwise.training.pseudo import read_pseudo
+from classwise.training.recipe import Recipe
+from classwise.training.step import Stepper
+from classwise.training.tracking import open_trackers
+from classwise.training.validation import Validation
+from classwise.training.watch import Watch, show_trained
+
+_FILES = ("config.toml", "history.csv", LAST, PREVIOUS, BEST)
+
+
+def train(
+    source: str | Path | dict[str, Any] | Recipe,
+    *,
+    out: str | Path,
+    changes: Sequence[str] = (),
+    root: str | Path | None = None,
+    download: bool = False,
+    data: Any = None,
+    model: nn.Module | None = None,
+    device: str | torch.device | None = None,
+    trackers: Sequence[str] = (),
+    overwrite: bool = False,
+    progress: bool | None = None,
+) -> Trained:
+    """Train by a recipe, in a run folder. Killed and started again with the same call, the training goes on.
+
+    source: a recipe's file, the name of a shipped one (``cifar10/trades``), nested settings, or a `Recipe`.
+    changes: settings to change, ``["train.epochs=30", "method.beta={dog = 0.5}"]``.
+    data: images to train on instead of the recipe's data set: a pair (x, y), a Dataset, `Images`.
+    model: a module to train instead of the recipe's model; it is changed in place.
+    trackers: "tensorboard", "mlflow", "wandb", besides history.csv.
+    """
+    chosen = recipe.load(source, changes)
+    folder = Path(out)
+    where = local_device(default_device() if device is None else usable(device))
+    if chosen.train.amp is not None and where.type == "cpu":
+        raise UserError(f"train.amp = {chosen.train.amp} is for GPUs: on a CPU it is slow, on some unsupported.")
+    with joined(where) as processes:
+        everything = _everything(chosen, root, download, data)
+        kept, held_out = _split(chosen, everything)
+        network = _network(chosen, model, kept, where)
+        if processes.first:
+            pixels, weights = fingerprint_data(everything), fingerprint_model(network)
+            _settle(folder, {**chosen.settings(), "fingerprint": {"data": pixels, "weights": weights}}, overwrite)
+        processes.wait()
+        training, start = _prepare(chosen, network, kept, held_out, folder, processes, root, download)
+        known = plain(chosen.settings())
+        resumed = start.epoch if start.history else None
+        tracker = open_trackers(trackers if processes.first else (), folder, folder.name, known, resumed)
+        attacks = () if training.validation is None else tuple(training.validation.attacks)
+        watch = Watch(chosen.train.epochs, attacks, tracker, progress, quiet=not processes.first)
+        with watch.watching():
+            fit(training, start, watch)
+        processes.wait()
+    return Trained(folder, root)
+
+
+def _everything(chosen: Recipe, root: str | Path | None, download: bool, data: Any) -> Images:
+    """All training examples the recipe allows, before any is held out."""
+    part = chosen.data
+    loaded = datasets.load(part.name, root, "train", download) if data is None else datasets.from_user(data)
+    images = split.without(loaded, part.exclude)
+    if part.limit is None and part.per_class is None:
+        return images
+    return images.subset(part.limit, part.per_class, None, chosen.train.seed)
+
+
+def _split(chosen: Recipe, images: Images) -> tuple[Images, Images | None]:
+    part = chosen.data
+    return split.hold_out(images, part.validation, part.held_out, chosen.train.seed)
+
+
+def _network(chosen: Recipe, given: nn.Module | None, images: Images, device: torch.device) -> nn.Module:
+    """The model to train, on its device, checked against the data."""
+    x = images.batch(np.arange(min(2, len(images))))[0]
+    part = chosen.model
+    network = given
+    if network is None:
+        if methods.name_of(chosen.method) in _FINE_TUNED and part.weights is None:
+            raise UserError(
+                f"{methods.name_of(chosen.method)} fine-tunes a robust model: give its checkpoint as model.weights "
+                "(--set model.weights=runs/trades/best.pt)."
+            )
+        network = load_model(
+            part.spec,
+            weights=part.weights,
+            num_classes=images.num_classes,
+            in_channels=x.shape[1],
+            normalize=part.normalize,
+            seed=chosen.train.seed,
+        )
+    network = network.to(device)
+    if device.type != "mps":
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    check_model(network.eval(), x.to(device), images.num_classes)
+    return network.requires_grad_(True)
+
+
+_FINE_TUNED = ("frl_rw", "frl_rwrm")
+
+
+def _settle(folder: Path, config: dict[str, Any], overwrite: bool) -> None:
+    """Make the run folder, or check that it was made by the same recipe on the same data."""
+    try:
+        if overwrite:
+            for name in _FILES:
+                (folder / name).unlink(missing_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot use {folder} as a run folder: {error.strerror or error}.") from error
+    if stored := read_config(folder):
+        check_same(folder, stored, config)
+        return
+    if any(folder.glob("*.pt")):
+        raise UserError(f"{folder} holds checkpoints but no config.toml; choose another --out, or --overwrite.")
+    write_text(folder / "config.toml", tomli_w.dumps(plain(config)))
+
+
+def _prepare(
+    chosen: Recipe,
+    network: nn.Module,
+    kept: Images,
+    held_out: Images | None,
+    folder: Path,
+    processes: Processes,
+    root: str | Path | None,
+    download: bool,
+) -> tuple[Training, Progress]:
+    part, method, device = chosen.train, chosen.method, next(network.parameters()).device
+    example = kept.batch(np.arange(min(8, len(kept))))[0].to(device)
+    follower = follow(network, example, fold=part.fold != "no")
+    if part.fold == "yes" and not follower.fast.folded:
+        raise UserError(
+            f"train.fold = yes, but nothing in {chosen.model.spec} can be folded: it has no batch-norm behind a "
+            "convolution. Leave fold at auto."
+        )
+    moving = optimizer.parse(part.optimizer)
+    optimiser = moving.build(network)
+    stepper = Stepper(
+        chosen,
+        network,
+        optimiser,
+        moving.lr,
+        schedule.parse(part.schedule),
+        None if part.awp is None else choose({"awp": Awp}, part.awp, "awp"),
+        dataclasses.replace(follower, fast=dataclasses.replace(follower.fast, multiple=1)),
+        torch.amp.GradScaler(device.type, enabled=part.amp == "float16"),
+        processes,
+        folder,
+    )
+    checkpoints = Checkpoints(
+        folder,
+        chosen.model.spec,
+        kept.num_classes,
+        example.shape[1],
+        {"name": methods.name_of(method), **methods.settings(method)},
+    )
+    state = {name: value.to(device) for name, value in method.init(kept.class_names).items()}
+    start = Progress(state)
+    if (found := checkpoints.read_last()) is not None:
+        start = restore(*found, network, optimiser, device)
+        stepper.scaler.load_state_dict(found[0]["scaler"])
+        if processes.first:
+            checkpoints.write_history(start)
+    stretches = _stretches(chosen, kept, root, download)
+    averages = None if part.averaging is None else averaging.parse(part.averaging)
+    validation = _validation(chosen, held_out, processes)
+    return Training(stepper, stretches, validation, averages, checkpoints), start
+
+
+def _stretches(chosen: Recipe, kept: Images, root: str | Path | None, download: bool) -> list[Stretch]:
+    part, data = chosen.train, chosen.data
+    extra = None if data.extra is None else read_pseudo(data.extra, kept)
+    source = Source(kept, extra, data.extra_fraction if extra else 0.0, data.epoch_size)
+    stretches = []
+    for phase in part.phases or (recipe.Phase(part.epochs),):
+        images = kept
+        if phase.data is not None:  # the same examples, read at another size
+            whole = datasets.load(phase.data, root, "train", download)
+            images = dataclasses.replace(kept, pixels=whole.pixels)
+        augment = parse_augment(list(data.augment if phase.augment is None else phase.augment))
+        own = dataclasses.replace(source, train=images)
+        stretches.append(Stretch(phase.until, own, phase.batch or part.batch, augment))
+    return stretches
+
+
+def _validation(chosen: Recipe, held_out: Images | None, processes: Processes) -> Validation | None:
+    if held_out is None:
+        return None
+    part, threat = chosen.validate, chosen.threat
+    named = attack_files.parse(list(part.attack))
+    own = {name: attack for name, attack in chosen.method.validation().items() if named.get(name) != attack}
+    eps = threat.eps if part.eps is None else part.eps
+    return Validation(held_out, named, own, part.protocol, threat.norm, eps, chosen.train.seed, processes)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run folder of a training, finished or not."""
+
+    folder: Path
+    root: str | Path | None = None
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """One row per epoch: accuracies of every class, the method's class-wise state, worst, CV, MCD, lr, time."""
+        path = self.folder / "history.csv"
+        if not path.is_file():
+            raise UserError(f"{self.folder} has no history.csv: no epoch has been finished there.")
+        return pd.read_csv(path)
+
+    @property
+    def best(self) -> Path:
+        """The checkpoint that the recipe's rule chose on validation data."""
+        return self.folder / BEST
+
+    @property
+    def best_epoch(self) -> int:
+        """The epoch that checkpoint is of."""
+        return int(read_checkpoint(self.best)["classwise"]["extra"]["training"]["epoch"])
+
+    @property
+    def last(self) -> Path:
+        """The checkpoint after the last epoch."""
+        return self.folder / LAST
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The whole recipe, defaults included."""
+        return read_config(self.folder)
+
+    def show(self) -> None:
+        """The best epoch's classes, as far as validation data say, and where everything is."""
+        console, config = Console(), self.config
+        show_trained(self.history, self.best_epoch, config["validate"]["select"], console)
+        console.print(Text(f"Audit it: classwise audit --model {self.best} --data {config['data']['name']}", "dim"))
+
+    def model(self, which: str = "best", device: str | torch.device | None = None) -> nn.Module:
+        """The trained model, "best" or "last", in eval mode."""
+        return load_model(self.folder / f"{which}.pt", device=device)
+
+    def audit(self, attacks: Any = "pgd-20", which: str = "best", **settings: Any) -> Audit:
+        """Audit the trained model on the test split of the data it was trained on, at the radius of its recipe."""
+        config = self.config
+        usual = {
+            "data": config["data"]["name"],
+            "eps": config["threat"]["eps"],
+            "norm": config["threat"]["norm"],
+            "root": self.root,
+        }
+        chosen = {**usual, **settings}
+        return audit(str(self.folder / f"{which}.pt"), chosen.pop("data"), attacks, chosen.pop("eps"), **chosen)

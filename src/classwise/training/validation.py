@@ -1,0 +1,70 @@
+"""The validation after an epoch: the audit's engine on the held-out examples, shared out over the processes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from torch import nn
+
+from classwise.attacks.rows import Attack, for_classes
+from classwise.datasets.images import Images
+from classwise.evaluation import run
+from classwise.evaluation.speed import Follower, choose_batch, choose_workers
+from classwise.records import CLEAN, Meta, Protocol, Records
+from classwise.threat import Norm
+from classwise.training.processes import Processes
+
+
+@dataclass(frozen=True)
+class Validation:
+    """attacks: the recipe's, by short name. own: the method's, judged at their last iterate as `update` expects."""
+
+    images: Images
+    attacks: Mapping[str, Attack]
+    own: Mapping[str, Attack]
+    protocol: Protocol
+    norm: Norm
+    eps: float
+    seed: int
+    processes: Processes
+
+    def __call__(self, model: nn.Module, follower: Follower, report: Callable[[str, int], None]) -> Records:
+        """Clean and attacked records of every held-out example. The model must be in eval mode, the follower fresh."""
+        device = next(model.parameters()).device
+        mine = self.images.take(np.arange(self.processes.rank, len(self.images), self.processes.world))
+        example = mine.batch(np.arange(min(8, len(mine))))[0].to(device)
+        workers = choose_workers(device)
+        plan = run.Plan(choose_batch(model, example, len(mine), workers), len(mine), workers)
+        together = self.protocol == "final"
+        groups = [(self.protocol, {**self.attacks, **self.own} if together else self.attacks)]
+        if self.own and not together:
+            groups.append(("final", self.own))
+        parts: list[Records] = []
+        for protocol, attacks in groups:
+            fitted = {name: for_classes(attack, mine.num_classes) for name, attack in attacks.items()}
+            infos = run.attack_infos(fitted, protocol, "all")
+            meta = Meta(mine.class_names, mine.superclasses, self.norm, self.eps, self.seed, infos)
+            radii = np.full(len(mine), self.eps)
+            job = run.Job(
+                model, follower.fast, mine, fitted, self.norm, radii, meta, plan, device, protocol, report=report
+            )
+            found = run.evaluate(job)
+            parts.append(found if not parts else _without_clean(found))
+        whole = _joined(parts)
+        return whole if self.processes.world == 1 else _joined(self.processes.gather(whole))
+
+
+def _without_clean(records: Records) -> Records:
+    return records.take(np.flatnonzero((records.frame["attack"] != CLEAN).to_numpy()))
+
+
+def _joined(parts: list[Records]) -> Records:
+    """Records of different attacks or examples in one table, by attack and then by example."""
+    infos = {name: info for part in parts for name, info in part.meta.attacks.items()}
+    whole = Records.concat(parts)
+    place = {name: number for number, name in enumerate(infos)}
+    order = np.lexsort((whole.index, whole.frame["attack"].map(place).to_numpy()))
+    return dataclasses.replace(whole.take(order), meta=dataclasses.replace(whole.meta, attacks=infos))

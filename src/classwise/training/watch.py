@@ -1,0 +1,134 @@
+"""What one sees of a training: a bar with the time left, the class bars of the last validation, a line per epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from classwise.metrics import accuracy
+from classwise.records import CLEAN, Records
+from classwise.terminal import bar, interactive, percent
+from classwise.training import checkpoint, history
+from classwise.training.tracking import Tracker
+
+_MOST = 12  # classes shown; of more, the weakest
+
+
+@dataclass
+class Watch:
+    """Shows a training on the terminal and passes its history on. Quiet processes show nothing."""
+
+    epochs: int
+    attacks: Sequence[str] = ()
+    tracker: Tracker | None = None
+    show: bool | None = None
+    quiet: bool = False
+    console: Console = field(default_factory=lambda: Console(stderr=True))
+    _bars: Progress | None = None
+    _live: Live | None = None
+    _task: Any = None
+    _table: Table | None = None
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """The live display, on a terminal; the tracker is closed at the end."""
+        wanted = interactive(self.console) if self.show is None else self.show
+        try:
+            if self.quiet or not wanted:
+                yield
+                return
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self._bars = Progress(*columns, TextColumn("loss {task.fields[loss]}"), console=self.console)
+            with Live(self._bars, console=self.console, transient=True, refresh_per_second=4) as self._live:
+                yield
+        finally:
+            self._bars = self._live = None
+            if self.tracker is not None:
+                self.tracker.close()
+
+    def begin_epoch(self, epoch: int, steps: int, done: int) -> None:
+        if self._bars is None:
+            return
+        for task in self._bars.task_ids:
+            self._bars.remove_task(task)
+        self._task = self._bars.add_task(f"epoch {epoch + 1} of {self.epochs}", total=steps, completed=done, loss="–")
+
+    def step(self, loss: float) -> None:
+        if self._bars is not None:
+            self._bars.update(self._task, advance=1, loss=f"{loss:.3f}")
+
+    @contextmanager
+    def validating(self, examples: int) -> Iterator[Callable[[str, int], None]]:
+        """A bar per validation attack."""
+        if self._bars is None:
+            yield lambda attack, finished: None
+            return
+        bars, tasks = self._bars, {}
+
+        def report(attack: str, finished: int) -> None:
+            if attack not in tasks:
+                tasks[attack] = bars.add_task(f"validation {attack}", total=examples, loss="")
+            bars.advance(tasks[attack], finished)
+
+        yield report
+
+    def epoch(self, progress: checkpoint.Progress, valid: Records | None) -> None:
+        """An epoch is done: its line, its class bars, its row for the tracker."""
+        row = progress.history[-1]
+        if self.tracker is not None:
+            self.tracker.log(row, int(row["epoch"]))
+        if self.quiet:
+            return
+        if self._live is None:
+            self.console.print(Text(line(row, self.epochs)), soft_wrap=True)
+        elif self._bars is not None and valid is not None:
+            self._live.update(Group(class_bars(valid, self.attacks, line(row, self.epochs)), self._bars))
+
+
+def line(row: history.Row, epochs: int) -> str:
+    """An epoch in one line."""
+    text = f"epoch {row['epoch']} of {epochs}: loss {float(row['train_loss']):.4f}, lr {float(row['lr']):.4g}"
+    if "robust" in row:
+        clean, robust, worst = (percent(float(row[key])) for key in ("clean", "robust", "worst"))
+        text += f", clean {clean}, robust {robust}, worst {row['worst_class']} {worst}"
+    return f"{text}, {float(row['seconds']):.1f} s"
+
+
+def class_bars(valid: Records, attacks: Sequence[str], title: str) -> Table:
+    """The validation accuracies of the classes, weakest first."""
+    clean = accuracy.compute(valid.of(CLEAN))
+    robust = accuracy.compute(history.robust_rows(valid, attacks))
+    table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False)
+    for header, justify in (("class", "left"), ("clean", "right"), ("robust", "right"), ("", "left")):
+        table.add_column(header, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    order = sorted(range(len(robust.values)), key=lambda k: (robust.support[k] == 0, robust.values[k]))
+    for number in order[:_MOST]:
+        known = robust.support[number] > 0
+        shown = bar(robust.values[number], robust.low[number], robust.high[number]) if known else Text()
+        cells = percent(clean.values[number]), percent(robust.values[number])
+        table.add_row(Text(valid.class_names[number]), *cells, shown)
+    return table
+
+
+def show_trained(rows: pd.DataFrame, best_epoch: int, rule: str, console: Console) -> None:
+    """How a training ended: the classes of its best epoch on validation data, weakest first."""
+    best = rows.loc[rows["epoch"] == best_epoch].iloc[0]
+    if "robust" in rows and not pd.isna(best["robust"]):
+        names = [str(column).partition(":")[2] for column in rows if str(column).startswith("robust:")]
+        title = Text(f"Validation accuracy of epoch {best_epoch}, the best by {rule}")
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+        for header in ("class", "clean", "robust"):
+            table.add_column(header, justify="left" if header == "class" else "right", no_wrap=True)
+        for name in sorted(names, key=lambda name: float(best[f"robust:{name}"]))[:_MOST]:
+            table.add_row(Text(name), percent(float(best[f"clean:{name}"])), percent(float(best[f"robust:{name}"])))
+        console.print(table)
+    console.print(f"{len(rows)} epochs, {rows['seconds'].sum():.0f} s")
