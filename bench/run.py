@@ -11,12 +11,18 @@ from pathlib import Path
 
 import torch
 
-from bench import alone, autoattack, libraries, machine, memory, throughput
+from bench import alone, autoattack, libraries, machine, memory, throughput, training
 from bench.markdown import bullets
 from bench.setting import Setting, prepare
 from classwise.errors import UserError
 
-BENCHMARKS = {"libraries": libraries, "autoattack": autoattack, "throughput": throughput, "memory": memory}
+BENCHMARKS = {
+    "libraries": libraries,
+    "autoattack": autoattack,
+    "training": training,
+    "throughput": throughput,
+    "memory": memory,
+}
 ON_REQUEST = {"alone": alone}  # take too long for every run
 DOCUMENT = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 

@@ -46,6 +46,7 @@ MAY_IMPORT = {
     "anytime": {"errors", "metrics"},
     "points": {"errors", "records", "storage"},
     "metrics": {"errors", "records", "spec"},
+    "methods": {"attacks", "draws", "errors", "losses", "metrics", "records", "spec", "threat"},
 }
 
 NAMES_THAT_SAY_NOTHING = {"base", "common", "helpers", "manager", "misc", "trainer", "utils"}

@@ -62,6 +62,9 @@ class Csl(Trades):
         if not 0 < self.floor <= 1:
             raise UserError(f"floor must be an accuracy above 0 and up to 1, got {self.floor:g}.")
 
+    def needs_validation(self) -> bool:
+        return self.source == "valid"
+
     def init(self, class_names: Sequence[str]) -> State:
         state = super().init(class_names)
         aim = -1 if self.critical is None else int(self._protected(class_names).argmax())

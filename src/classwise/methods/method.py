@@ -89,6 +89,10 @@ class Method:
         """Attacks, besides the recipe's, whose validation records `update` needs; judged at their last iterate."""
         return {}
 
+    def needs_validation(self) -> bool:
+        """Whether `update` cannot do without validation records of every epoch."""
+        return bool(self.validation()) or self.validates_first
+
     def init(self, class_names: Sequence[str]) -> State:
         """The state before the first epoch."""
         return {name: by_class(getattr(self, name), class_names, name) for name in ("weight", "margin", "temperature")}
@@ -100,6 +104,10 @@ class Method:
     def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
         """The loss of every example at the current weights; weights and temperatures applied."""
         raise NotImplementedError
+
+    def remarks(self, state: State) -> tuple[str, ...]:
+        """What the state says at the end of a training that a user should read, in sentences."""
+        return ()
 
     def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:
         """The state for the next epoch, from the records of the one just done (`epoch` of them are done by now).

@@ -95,6 +95,19 @@ class Wat(Trades):
         """Theorem 1 for the run so far; see `theorem1`."""
         return theorem1(state, self.eta)
 
+    def remarks(self, state: State) -> tuple[str, ...]:
+        found = self.bound(state)
+        if not found:
+            return ()
+        met = (
+            "its conditions hold" if found["holds"] else f"its conditions do not hold (ηM = {found['scaled_eta']:.2g})"
+        )
+        return (
+            f"Theorem 1 on this run's validation losses: the worst class's loss is {found['worst']:.3f}, the bound "
+            f"{found['bound']:.3f} = {found['average']:.3f} + {found['regret']:.3f}; {met}; without them its average "
+            f"loss is at most {found['always']:.3f}.",
+        )
+
     def _example_weights(self, w: Tensor, train: Records | None) -> Tensor:
         """What an example of each class weighs, from w_1 … w_K, w_0."""
         each, overall = w[:-1], w[-1]

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from classwise.datasets.images import Images, IntArray
+from classwise.errors import UserError
 from classwise.training.pseudo import PseudoLabelled
 
 _LABELLED, _EXTRA, _ORDER = 0, 1, 2  # streams of random numbers
@@ -43,7 +44,7 @@ class Source:
     def batches(self, epoch: int, size: int, seed: int, least: int = 2) -> list[IntArray]:
         """The rows of every batch of an epoch; those from len(train) on are extra ones. A last batch of fewer than
         `least` examples is left out: batch-norm can do nothing with a single one."""
-        extra = 0 if self.extra is None else round(self.fraction * size)
+        extra = 0 if self.extra is None else min(round(self.fraction * size), size - 1)
         total = self.epoch_size or len(self.train)
         steps, labelled = -(-total // size), size - extra
         amount = steps * labelled if extra else total
@@ -57,6 +58,11 @@ class Source:
                 own = np.random.default_rng([seed, _ORDER, epoch, step]).permutation(np.concatenate([own, drawn]))
             if len(own) >= least:
                 made.append(own)
+        if not made:
+            raise UserError(
+                f"train.batch = {size} makes no batch of at least {least} of {total} examples, which batch-norm and "
+                "the processes need. Give more examples, or larger batches."
+            )
         return made
 
     def read(self, rows: IntArray) -> Examples:

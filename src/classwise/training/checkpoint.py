@@ -1,7 +1,7 @@
 """The checkpoints of a run folder: last.pt to go on from, the one before it, and best.pt.
 
 Each is an ordinary checkpoint of classwise (`load_model` reads it, `classwise audit --model` too) whose `extra` holds
-everything else the training needs. A checkpoint is written beside and renamed, and only then takes the place of the
+everything else the training needs. A checkpoint is written beside, as next.pt, and only then takes the place of the
 last one, which is kept: whenever the power goes, one of them is whole.
 """
 
@@ -23,7 +23,7 @@ from classwise.results import write_text
 from classwise.training.averaging import Average, averaged
 from classwise.training.history import Row, frame
 
-LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"
+LAST, NEXT, PREVIOUS, BEST = "last.pt", "next.pt", "previous.pt", "best.pt"
 
 
 @dataclass
@@ -71,9 +71,12 @@ class Checkpoints:
         path = self.folder / name
         try:
             save_checkpoint(path, model, self.spec, self.num_classes, self.in_channels, training=about)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # torch's writer hides a write cut short behind an error of its own
+            cause = error if isinstance(error, OSError) else error.__context__
+            if not isinstance(cause, OSError):
+                raise
             raise UserError(
-                f"cannot write {path}: {error.strerror or error}. The checkpoint before it is kept: make room, then go "
+                f"cannot write {path}: {cause.strerror or cause}. The checkpoint before it is kept: make room, then go "
                 "on with the same command."
             ) from error
 
@@ -82,9 +85,8 @@ class Checkpoints:
     ) -> None:
         """Write last.pt, the averaged weights in front where there is an average, and history.csv; what was last.pt
         becomes previous.pt."""
-        fresh = "next.pt"
         self.save(
-            fresh,
+            NEXT,
             averaged(model, progress.average) if progress.average else model,
             progress,
             weights=model.state_dict() if progress.average else {},
@@ -103,7 +105,7 @@ class Checkpoints:
         last = self.folder / LAST
         if last.exists():
             last.replace(self.folder / PREVIOUS)
-        (self.folder / fresh).replace(last)
+        (self.folder / NEXT).replace(last)
         self.write_history(progress)
 
     def write_history(self, progress: Progress) -> None:
@@ -111,16 +113,22 @@ class Checkpoints:
         write_text(self.folder / "history.csv", frame(progress.history).to_csv(index=False))
 
     def read_last(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-        """What training needs to go on, and the weights: of last.pt, or of the one before where it is damaged."""
-        for name in (LAST, PREVIOUS):
-            path = self.folder / name
-            if not path.exists():
-                continue
+        """What training needs to go on, and the weights: of last.pt, or of the one before where it is damaged.
+
+        Between two renamings there is no last.pt; next.pt is then the newest, and whole.
+        """
+        there = [path for path in (self.folder / name for name in (LAST, NEXT, PREVIOUS)) if path.exists()]
+        for path in there:
             try:
                 content = read_checkpoint(path)
                 about = content["classwise"]["extra"]["training"]
                 return about, about["weights"] or content["state_dict"]
             except (UserError, KeyError) as error:
+                if path == there[-1]:
+                    raise UserError(
+                        f"no checkpoint in {self.folder} can be read ({', '.join(p.name for p in there)}): the last "
+                        f"one says: {error} Begin anew with --overwrite, or choose another --out."
+                    ) from error
                 warnings.warn(
                     f"{path} cannot be read ({str(error).splitlines()[0]}); going on from the checkpoint before it.",
                     stacklevel=2,
@@ -136,8 +144,14 @@ def restore(
     device: torch.device,
 ) -> Progress:
     """Put weights and optimiser back to where they were, and say where that is."""
-    model.load_state_dict(weights)
-    optimizer.load_state_dict(about["optimizer"])
+    try:
+        model.load_state_dict(weights)
+        optimizer.load_state_dict(about["optimizer"])
+    except (RuntimeError, ValueError) as error:
+        raise UserError(
+            f"the checkpoint to go on from is of another model: {str(error).splitlines()[0]} Give the same model, or "
+            "begin anew with --overwrite."
+        ) from error
     return Progress(
         {name: value.to(device) for name, value in about["state"].items()},
         about["epoch"],

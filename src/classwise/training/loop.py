@@ -122,12 +122,11 @@ def _validate(training: Training, model: nn.Module, watch: Watch) -> Records | N
     stepper, validation = training.stepper, training.validation
     if validation is None:
         return None
-    stepper.processes.same_buffers(model)
     with evaluating(model), watch.validating(len(validation.images)) as report:
         follower = stepper.follower
         if model is not stepper.model:
             example = validation.images.batch(np.arange(min(8, len(validation.images))))[0]
-            follower = follow(model, example.to(stepper.device))
+            follower = follow(model, example.to(stepper.device), fold=stepper.recipe.train.fold != "no")
         follower.refresh()
         return validation(model, follower, report)
 
@@ -148,7 +147,8 @@ def _averaged(training: Training, stretch: Stretch, progress: Progress, watch: W
         train = training.stepper.recipe.train
         batches = stretch.source.batches(progress.epoch, stretch.batch, train.seed)
         device = training.stepper.device
-        estimate_batch_norm(shown, (examples.x.to(device) for examples in stretch.source.stream(batches)))
+        with training.stepper.randomness(progress.epoch, 1.0):
+            estimate_batch_norm(shown, (examples.x.to(device) for examples in stretch.source.stream(batches)))
         progress.average |= {name: value.detach().clone() for name, value in shown.state_dict().items()}
     return shown
 
@@ -184,9 +184,15 @@ def _save(training: Training, progress: Progress, shown: nn.Module, valid: Recor
         score = history.score(recipe.validate.select, progress.epoch, valid, _attacks(training), losses)
         if progress.best is None or score > progress.best:
             progress.best, progress.best_epoch = score, progress.epoch
-            if training.stepper.processes.first:
-                training.checkpoints.save(BEST, shown, progress)
+            _save_best(training, progress, shown)
+    elif progress.stopped is not None and progress.best is None:  # stopped before the first validation
+        _save_best(training, progress, shown)
     _save_last(training, progress)
+
+
+def _save_best(training: Training, progress: Progress, shown: nn.Module) -> None:
+    if training.stepper.processes.first:
+        training.checkpoints.save(BEST, shown, progress)
 
 
 def _save_last(training: Training, progress: Progress) -> None:

@@ -52,7 +52,7 @@ class Processes:
 
     @torch.no_grad()
     def same_buffers(self, model: nn.Module) -> None:
-        """The first process's buffers (batch-norm's running statistics) everywhere."""
+        """The first process's buffers (batch-norm's running statistics) everywhere, which are what it saves."""
         if self.world > 1:
             for buffer in model.buffers():
                 dist.broadcast(buffer, 0)
@@ -64,6 +64,15 @@ class Processes:
         everyone: list[Any] = [None] * self.world
         dist.all_gather_object(everyone, mine)
         return everyone
+
+    @contextmanager
+    def first_alone(self) -> Iterator[None]:
+        """The first process does what is inside before the others do it."""
+        if not self.first:
+            self.wait()
+        yield
+        if self.first:
+            self.wait()
 
     def any(self, mine: bool, device: torch.device) -> bool:
         """Whether it is so in at least one process."""
@@ -87,6 +96,11 @@ def joined(device: torch.device) -> Iterator[Processes]:
         yield Processes(dist.get_rank(), world)
     finally:
         dist.destroy_process_group()
+
+
+def restarted() -> bool:
+    """Whether torchrun has started these processes again because one of the first had died."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def local_device(device: torch.device) -> torch.device:

@@ -18,6 +18,7 @@ from classwise.attacks.rows import Model
 from classwise.errors import UserError
 from classwise.evaluation.speed import Follower, channels_last
 from classwise.methods.method import Batch, Loss, State
+from classwise.storage import whole_file
 from classwise.training.awp import Awp
 from classwise.training.batches import Examples
 from classwise.training.optimizer import set_rate
@@ -26,6 +27,7 @@ from classwise.training.recipe import Recipe
 from classwise.training.schedule import Schedule
 
 AMP = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+NOT_FINITE = "not_finite_{}.pt"  # the batch that a training diverged on, and the process it was in
 
 
 @dataclass
@@ -65,7 +67,8 @@ class Stepper:
         batch = self.prepare(examples, augment, epoch, done)
         method, model = self.recipe.method, self.model.train()
         share = self.processes.world / count
-        with self._randomness(epoch, done), self._precision():
+        batch = dataclasses.replace(batch, average=lambda mean: self.processes.average(share * len(batch.x) * mean))
+        with self.randomness(epoch, done), self._precision():
             batch = dataclasses.replace(batch, x_adv=method.attack(model, batch, state).detach())
             with self._perturbed(batch, state, share, epoch + done):
                 loss = method.loss(model, batch, state)
@@ -78,6 +81,7 @@ class Stepper:
             nn.utils.clip_grad_norm_(model.parameters(), self.recipe.train.clip)
         self.scaler.step(self.optimizer)
         self.scaler.update()
+        self.processes.same_buffers(model)
         return batch, loss
 
     def prepare(
@@ -98,7 +102,6 @@ class Stepper:
             recipe.train.epochs,
             joint=recipe.train.joint,
             smoothing=recipe.train.smoothing,
-            average=self.processes.average,
         )
 
     def _current(self) -> Model:
@@ -130,7 +133,7 @@ class Stepper:
         return nullcontext() if amp is None else torch.autocast(self.device.type, dtype=AMP[amp])
 
     @contextmanager
-    def _randomness(self, epoch: int, done: float) -> Iterator[None]:
+    def randomness(self, epoch: int, done: float) -> Iterator[None]:
         """Dropout and the like draw from the global generator: give it this step's numbers, and put it back."""
         steps = int(done * 2**32)
         words = [self.recipe.train.seed % 2**32, epoch, steps, self.processes.rank]
@@ -145,17 +148,23 @@ class Stepper:
     def _require_finite(self, batch: Batch, examples: Examples, loss: Loss) -> None:
         if torch.isfinite(loss.value).all():
             return
-        saved = ""
-        if self.folder is not None:
-            path = self.folder / f"not_finite_{self.processes.rank}.pt"
-            content = {
-                "x": batch.x, "x_adv": batch.x_adv, "y": batch.y, "index": torch.from_numpy(examples.index),
-                "loss": loss.value.detach(), "logits": loss.logits.detach(), "weights": self.model.state_dict(),
-            }  # fmt: skip
-            torch.save(content, path)
-            saved = f" The batch and the weights are in {path}."
+        saved = "" if self.folder is None else self._keep(batch, examples, loss, self.folder)
         bad = int((~torch.isfinite(loss.value)).sum())
         raise UserError(
             f"the loss of {bad} of {len(loss.value)} examples is not finite after {batch.epoch:.2f} epochs: the "
             f"training has diverged.{saved} Lower the learning rate, clip gradients (train.clip), or check the data."
         )
+
+    def _keep(self, batch: Batch, examples: Examples, loss: Loss, folder: Path) -> str:
+        """Write down the batch that the training diverged on; returns a sentence about it."""
+        path = folder / NOT_FINITE.format(self.processes.rank)
+        content = {
+            "x": batch.x, "x_adv": batch.x_adv, "y": batch.y, "index": torch.from_numpy(examples.index),
+            "loss": loss.value.detach(), "logits": loss.logits.detach(), "weights": self.model.state_dict(),
+        }  # fmt: skip
+        try:
+            with whole_file(path) as handle:
+                torch.save(content, handle)
+        except (OSError, RuntimeError) as error:  # of a full disk; what matters is said all the same
+            return f" (The batch could not be written to {path}: {error}.)"
+        return f" The batch and the weights are in {path}."

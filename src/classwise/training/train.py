@@ -30,18 +30,18 @@ from classwise.training import averaging, optimizer, recipe, schedule, split
 from classwise.training.augment import parse as parse_augment
 from classwise.training.awp import Awp
 from classwise.training.batches import Source
-from classwise.training.checkpoint import BEST, LAST, PREVIOUS, Checkpoints, Progress, restore
+from classwise.training.checkpoint import BEST, LAST, NEXT, PREVIOUS, Checkpoints, Progress, restore
 from classwise.training.choice import choose
 from classwise.training.loop import Stretch, Training, fit
-from classwise.training.processes import Processes, joined, local_device
+from classwise.training.processes import Processes, joined, local_device, restarted
 from classwise.training.pseudo import read_pseudo
 from classwise.training.recipe import Recipe
-from classwise.training.step import Stepper
+from classwise.training.step import NOT_FINITE, Stepper
 from classwise.training.tracking import open_trackers
 from classwise.training.validation import Validation
 from classwise.training.watch import Watch, show_trained
 
-_FILES = ("config.toml", "history.csv", LAST, PREVIOUS, BEST)
+_FILES = ("config.toml", "history.csv", LAST, NEXT, PREVIOUS, BEST)
 
 
 def train(
@@ -72,14 +72,19 @@ def train(
     if chosen.train.amp is not None and where.type == "cpu":
         raise UserError(f"train.amp = {chosen.train.amp} is for GPUs: on a CPU it is slow, on some unsupported.")
     with joined(where) as processes:
-        everything = _everything(chosen, root, download, data)
+        with processes.first_alone():  # it may download
+            everything = _everything(chosen, root, download, data)
         kept, held_out = _split(chosen, everything)
         network = _network(chosen, model, kept, where)
-        if processes.first:
-            pixels, weights = fingerprint_data(everything), fingerprint_model(network)
-            _settle(folder, {**chosen.settings(), "fingerprint": {"data": pixels, "weights": weights}}, overwrite)
-        processes.wait()
+        # All that can be wrong with a recipe is found before the folder is touched.
         training, start = _prepare(chosen, network, kept, held_out, folder, processes, root, download)
+        if processes.first:
+            marks = {"data": fingerprint_data(everything)}
+            if model is None:  # one's own may begin with other random weights each time; the checkpoint's count
+                marks["weights"] = fingerprint_model(network)
+            _settle(folder, {**chosen.settings(), "fingerprint": marks}, overwrite and not restarted())
+        processes.wait()
+        start = _where(training, start)
         known = plain(chosen.settings())
         resumed = start.epoch if start.history else None
         tracker = open_trackers(trackers if processes.first else (), folder, folder.name, known, resumed)
@@ -88,7 +93,7 @@ def train(
         with watch.watching():
             fit(training, start, watch)
         processes.wait()
-    return Trained(folder, root)
+    return Trained(folder, root, quiet=not processes.first)
 
 
 def _everything(chosen: Recipe, root: str | Path | None, download: bool, data: Any) -> Images:
@@ -139,15 +144,15 @@ def _settle(folder: Path, config: dict[str, Any], overwrite: bool) -> None:
     """Make the run folder, or check that it was made by the same recipe on the same data."""
     try:
         if overwrite:
-            for name in _FILES:
-                (folder / name).unlink(missing_ok=True)
+            for path in (*(folder / name for name in _FILES), *folder.glob(NOT_FINITE.format("*"))):
+                path.unlink(missing_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot use {folder} as a run folder: {error.strerror or error}.") from error
     if stored := read_config(folder):
         check_same(folder, stored, config)
         return
-    if any(folder.glob("*.pt")):
+    if any((folder / name).exists() for name in _FILES):
         raise UserError(f"{folder} holds checkpoints but no config.toml; choose another --out, or --overwrite.")
     write_text(folder / "config.toml", tomli_w.dumps(plain(config)))
 
@@ -163,6 +168,8 @@ def _prepare(
     download: bool,
 ) -> tuple[Training, Progress]:
     part, method, device = chosen.train, chosen.method, next(network.parameters()).device
+    averages = None if part.averaging is None else averaging.parse(part.averaging)
+    _check_held_out(chosen, averages, held_out)
     example = kept.batch(np.arange(min(8, len(kept))))[0].to(device)
     follower = follow(network, example, fold=part.fold != "no")
     if part.fold == "yes" and not follower.fast.folded:
@@ -192,16 +199,38 @@ def _prepare(
         {"name": methods.name_of(method), **methods.settings(method)},
     )
     state = {name: value.to(device) for name, value in method.init(kept.class_names).items()}
-    start = Progress(state)
-    if (found := checkpoints.read_last()) is not None:
-        start = restore(*found, network, optimiser, device)
-        stepper.scaler.load_state_dict(found[0]["scaler"])
-        if processes.first:
-            checkpoints.write_history(start)
     stretches = _stretches(chosen, kept, root, download)
-    averages = None if part.averaging is None else averaging.parse(part.averaging)
+    for stretch in stretches:
+        stretch.source.batches(0, stretch.batch, part.seed, least=2 * processes.world)
     validation = _validation(chosen, held_out, processes)
-    return Training(stepper, stretches, validation, averages, checkpoints), start
+    return Training(stepper, stretches, validation, averages, checkpoints), Progress(state)
+
+
+def _check_held_out(chosen: Recipe, averages: averaging.Averaging | None, held_out: Images | None) -> None:
+    """Raise where the method or the averaging goes by validation images and would have none after some epoch."""
+    remedy = "set data.validation to a number of images per class, such as 300"
+    if chosen.method.needs_validation():
+        who = f"{methods.name_of(chosen.method)} goes by validation images after every epoch"
+        if held_out is None:
+            raise UserError(f"{who}, and none are held out: {remedy}.")
+        if chosen.validate.every > 1:
+            raise UserError(f"{who}, but validate.every = {chosen.validate.every}: set it to 1.")
+    if averages is not None and averages.validates and held_out is None:
+        raise UserError(
+            f"train.averaging = {chosen.train.averaging} goes by validation images, and none are held out: {remedy}."
+        )
+
+
+def _where(training: Training, start: Progress) -> Progress:
+    """Where the run folder's checkpoint says that the training is; without one, at the start."""
+    stepper, checkpoints = training.stepper, training.checkpoints
+    if (found := checkpoints.read_last()) is None:
+        return start
+    there = restore(*found, stepper.model, stepper.optimizer, stepper.device)
+    stepper.scaler.load_state_dict(found[0]["scaler"])
+    if stepper.processes.first:
+        checkpoints.write_history(there)
+    return there
 
 
 def _stretches(chosen: Recipe, kept: Images, root: str | Path | None, download: bool) -> list[Stretch]:
@@ -236,6 +265,7 @@ class Trained:
 
     folder: Path
     root: str | Path | None = None
+    quiet: bool = False  # in all processes but the first
 
     @property
     def history(self) -> pd.DataFrame:
@@ -265,10 +295,21 @@ class Trained:
         """The whole recipe, defaults included."""
         return read_config(self.folder)
 
+    def remarks(self) -> tuple[str, ...]:
+        """Why the training ended early, if it did, and what the method says of its state, such as WAT's bound."""
+        settings = {name: part for name, part in self.config.items() if name != "fingerprint"}
+        about = read_checkpoint(self.last)["classwise"]["extra"]["training"]
+        early = (f"Stopped early: {about['stopped']}.",) if about["stopped"] else ()
+        return early + recipe.build(settings).method.remarks(about["state"])
+
     def show(self) -> None:
         """The best epoch's classes, as far as validation data say, and where everything is."""
+        if self.quiet:
+            return
         console, config = Console(), self.config
         show_trained(self.history, self.best_epoch, config["validate"]["select"], console)
+        for remark in self.remarks():
+            console.print(Text(remark))
         console.print(Text(f"Audit it: classwise audit --model {self.best} --data {config['data']['name']}", "dim"))
 
     def model(self, which: str = "best", device: str | torch.device | None = None) -> nn.Module:
