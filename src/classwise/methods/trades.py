@@ -33,7 +33,7 @@ class Trades(Madry):
     passes: Literal[2, 3] = 2
 
     def inner(self) -> Attack:
-        return KlPgd(steps=self.steps, step=self.step, start=self.start)
+        return KlPgd(steps=self.steps, step=self.step, start=self.start, clamp=self.start != "gaussian")
 
     def init(self, class_names: Sequence[str]) -> State:
         usual = type(self).beta

@@ -108,16 +108,19 @@ class Checkpoints:
         (self.folder / NEXT).replace(last)
         self.write_history(progress)
 
+    def finish(self) -> None:
+        """Make up for a kill between the last two renamings: next.pt is then the newest, and whole."""
+        last, fresh = self.folder / LAST, self.folder / NEXT
+        if fresh.exists() and not last.exists():
+            fresh.replace(last)
+
     def write_history(self, progress: Progress) -> None:
         """history.csv, from what the checkpoint holds, so that the two agree whenever the power goes."""
         write_text(self.folder / "history.csv", frame(progress.history).to_csv(index=False))
 
     def read_last(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-        """What training needs to go on, and the weights: of last.pt, or of the one before where it is damaged.
-
-        Between two renamings there is no last.pt; next.pt is then the newest, and whole.
-        """
-        there = [path for path in (self.folder / name for name in (LAST, NEXT, PREVIOUS)) if path.exists()]
+        """What training needs to go on, and the weights: of last.pt, or of the one before where it is damaged."""
+        there = [path for path in (self.folder / LAST, self.folder / PREVIOUS) if path.exists()]
         for path in there:
             try:
                 content = read_checkpoint(path)

@@ -184,7 +184,7 @@ def build(tree: Mapping[str, Any]) -> Recipe:
         if not isinstance(part, Mapping):
             raise UserError(f"[{name}] of a recipe must be a table of settings, got {part!r}.")
     made: dict[str, Any] = {
-        name: spec.configure(cls, _phased(tree.get(name, {})), name) for name, cls in _PARTS.items()
+        name: spec.configure(cls, _listed(tree.get(name, {})), name) for name, cls in _PARTS.items()
     }
     own = dict(tree.get("method", {}))
     if "name" not in own:
@@ -192,12 +192,15 @@ def build(tree: Mapping[str, Any]) -> Recipe:
     return Recipe(**made, method=methods.parse(str(own.pop("name")), own))
 
 
-def _phased(part: Mapping[str, Any]) -> dict[str, Any]:
-    """[train] with its phases made objects."""
-    if "phases" not in part:
-        return dict(part)
-    phases = tuple(spec.configure(Phase, phase, "train.phases") for phase in part["phases"])
-    return {**part, "phases": phases}
+_LISTS = ("attack", "augment", "exclude")  # a single one may be written without brackets
+
+
+def _listed(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with lists where lists are meant, and phases made objects."""
+    made = {key: [value] if key in _LISTS and isinstance(value, str) else value for key, value in part.items()}
+    if "phases" in part:
+        made["phases"] = tuple(spec.configure(Phase, _listed(phase), "train.phases") for phase in part["phases"])
+    return made
 
 
 def load(source: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str] = ()) -> Recipe:

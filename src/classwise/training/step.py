@@ -67,7 +67,7 @@ class Stepper:
         batch = self.prepare(examples, augment, epoch, done)
         method, model = self.recipe.method, self.model.train()
         share = self.processes.world / count
-        batch = dataclasses.replace(batch, average=lambda mean: self.processes.average(share * len(batch.x) * mean))
+        batch = dataclasses.replace(batch, average=self._mean_over(len(batch.x), count))
         with self.randomness(epoch, done), self._precision():
             batch = dataclasses.replace(batch, x_adv=method.attack(model, batch, state).detach())
             with self._perturbed(batch, state, share, epoch + done):
@@ -103,6 +103,10 @@ class Stepper:
             joint=recipe.train.joint,
             smoothing=recipe.train.smoothing,
         )
+
+    def _mean_over(self, mine: int, count: int) -> Callable[[Tensor], Tensor]:
+        """From the means over each process's share of a batch of `count`, the one over all of it."""
+        return lambda mean: self.processes.average(mean * (mine * self.processes.world / count))
 
     def _current(self) -> Model:
         """The follower, brought up to the current weights when it is first asked."""

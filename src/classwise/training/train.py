@@ -83,6 +83,7 @@ def train(
             if model is None:  # one's own may begin with other random weights each time; the checkpoint's count
                 marks["weights"] = fingerprint_model(network)
             _settle(folder, {**chosen.settings(), "fingerprint": marks}, overwrite and not restarted())
+            training.checkpoints.finish()
         processes.wait()
         start = _where(training, start)
         known = plain(chosen.settings())
@@ -300,7 +301,8 @@ class Trained:
         settings = {name: part for name, part in self.config.items() if name != "fingerprint"}
         about = read_checkpoint(self.last)["classwise"]["extra"]["training"]
         early = (f"Stopped early: {about['stopped']}.",) if about["stopped"] else ()
-        return early + recipe.build(settings).method.remarks(about["state"])
+        known = settings["method"]["name"] in methods.names()  # another's own method is not found by its name
+        return early + (recipe.build(settings).method.remarks(about["state"]) if known else ())
 
     def show(self) -> None:
         """The best epoch's classes, as far as validation data say, and where everything is."""

@@ -91,7 +91,7 @@ class Watch:
         if self._live is None:
             self.console.print(Text(line(row, self.epochs)), soft_wrap=True)
         elif self._bars is not None and valid is not None:
-            self._live.update(Group(class_bars(valid, self.attacks, line(row, self.epochs)), self._bars))
+            self._live.update(Group(Text(line(row, self.epochs)), class_bars(valid, self.attacks), self._bars))
 
 
 def line(row: history.Row, epochs: int) -> str:
@@ -103,11 +103,11 @@ def line(row: history.Row, epochs: int) -> str:
     return f"{text}, {float(row['seconds']):.1f} s"
 
 
-def class_bars(valid: Records, attacks: Sequence[str], title: str) -> Table:
+def class_bars(valid: Records, attacks: Sequence[str]) -> Table:
     """The validation accuracies of the classes, weakest first."""
     clean = accuracy.compute(valid.of(CLEAN))
     robust = accuracy.compute(history.robust_rows(valid, attacks))
-    table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     for header, justify in (("class", "left"), ("clean", "right"), ("robust", "right"), ("", "left")):
         table.add_column(header, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     order = sorted(range(len(robust.values)), key=lambda k: (robust.support[k] == 0, robust.values[k]))
@@ -124,8 +124,8 @@ def show_trained(rows: pd.DataFrame, best_epoch: int, rule: str, console: Consol
     best = rows.loc[rows["epoch"] == best_epoch].iloc[0]
     if "robust" in rows and not pd.isna(best["robust"]):
         names = [str(column).partition(":")[2] for column in rows if str(column).startswith("robust:")]
-        title = Text(f"Validation accuracy of epoch {best_epoch}, the best by {rule}")
-        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+        console.print(Text(f"Validation accuracy of epoch {best_epoch}, the best by {rule}"))
+        table = Table(box=None, pad_edge=False)
         for header in ("class", "clean", "robust"):
             table.add_column(header, justify="left" if header == "class" else "right", no_wrap=True)
         for name in sorted(names, key=lambda name: float(best[f"robust:{name}"]))[:_MOST]:

@@ -1,0 +1,127 @@
+"""Trainings of a second: a tiny network on some digits, and how to tell that two of them went the same way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+import classwise as cw
+from classwise.models import read_checkpoint
+from classwise.training.step import Stepper
+from classwise.training.train import Trained
+
+NET = """
+from torch import nn
+
+def plain(num_classes, in_channels=1):
+    return nn.Sequential(nn.Conv2d(in_channels, 4, 3, 2), nn.Tanh(), nn.Flatten(), nn.Linear(36, num_classes))
+
+def normed(num_classes, in_channels=1):
+    return nn.Sequential(
+        nn.Conv2d(in_channels, 4, 3, 2), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(36, num_classes)
+    )
+
+def dropping(num_classes, in_channels=1):
+    return nn.Sequential(
+        nn.Conv2d(in_channels, 4, 3, 2), nn.Dropout(0.3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(),
+        nn.Dropout(0.3), nn.Linear(36, num_classes),
+    )
+"""
+
+#: Three epochs of three steps on sixty digits, twenty held out.
+RECIPE: dict[str, Any] = {
+    "data": {"name": "digits", "per_class": 8, "validation": 2},
+    "threat": {"eps": 0.1},
+    "method": {"name": "trades", "steps": 2},
+    "train": {"epochs": 3, "batch": 20, "optimizer": "sgd:lr=0.1,momentum=0.9,weight_decay=5e-4", "schedule": "cosine"},
+    "validate": {"attack": ["pgd-2"]},
+}
+
+
+class Killed(BaseException):
+    """The end of a process, as far as one can have it without ending this one."""
+
+
+def net_file(folder: Path) -> Path:
+    """The file of the networks: ``net.py:plain``, ``normed`` (batch-norm), ``dropping`` (dropout as well)."""
+    path = folder / "net.py"
+    path.write_text(NET)
+    return path
+
+
+def small(folder: Path, net: str = "plain", **parts: dict[str, Any]) -> dict[str, Any]:
+    """RECIPE with one of the networks, and with changed parts; a method by another name has its own fields."""
+    tree = {**RECIPE, "model": {"spec": f"{net_file(folder)}:{net}"}}
+    for name, part in parts.items():
+        fresh = name == "method" and "name" in part
+        tree[name] = dict(part) if fresh else {**tree.get(name, {}), **part}
+    return tree
+
+
+def run(tree: dict[str, Any], out: Path, **rest: Any) -> Trained:
+    return cw.train(tree, out=out, progress=False, **rest)
+
+
+@contextmanager
+def dying_after(steps: int) -> Iterator[None]:
+    """The process ends after so many steps, before anything is made of the last one."""
+    left, step = [steps], Stepper.__call__
+
+    def mortal(self: Stepper, *args: Any, **kwargs: Any) -> Any:
+        found = step(self, *args, **kwargs)
+        left[0] -= 1
+        if left[0] == 0:
+            raise Killed
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stepper, "__call__", mortal)
+        with pytest.raises(Killed):
+            yield
+
+
+def history(out: Path) -> pd.DataFrame:
+    """history.csv without the times."""
+    return pd.read_csv(out / "history.csv").drop(columns="seconds")
+
+
+def content(out: Path, name: str = "last.pt") -> dict[str, Any]:
+    """All that a checkpoint holds but times."""
+    whole = read_checkpoint(out / name)
+    about = dict(whole["classwise"]["extra"]["training"])
+    about.pop("seconds", None)
+    rows = json.loads(about.pop("history", "[]"))
+    return {"weights": whole["state_dict"], **about, "rows": [{**row, "seconds": 0} for row in rows]}
+
+
+def assert_same(found: Any, expected: Any, where: str = "") -> None:
+    """Nested values, tensors bit by bit."""
+    if isinstance(expected, torch.Tensor):
+        assert torch.equal(found, expected), where
+    elif isinstance(expected, dict):
+        assert list(found) == list(expected), where
+        for key, value in expected.items():
+            assert_same(found[key], value, f"{where}.{key}")
+    elif isinstance(expected, (list, tuple)):
+        assert len(found) == len(expected), where
+        for place, value in enumerate(expected):
+            assert_same(found[place], value, f"{where}[{place}]")
+    else:
+        assert found == expected or (found != found and expected != expected), (where, found, expected)
+
+
+def assert_same_run(out: Path, expected: Path) -> None:
+    """History, weights, optimiser, class-wise state, averages: all the same; and no half files."""
+    pd.testing.assert_frame_equal(history(out), history(expected), check_exact=True)
+    assert_same(content(out), content(expected), "last.pt")
+    assert_same(content(out, "best.pt")["weights"], content(expected, "best.pt")["weights"], "best.pt")
+    assert {path.name for path in out.iterdir()} <= {
+        "config.toml", "history.csv", "last.pt", "previous.pt", "best.pt"
+    }  # fmt: skip
