@@ -1,0 +1,67 @@
+"""Ctrl-C and SIGTERM: the first asks, the second ends; and what was asked in the middle of an epoch is saved."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_runs import assert_same_run, content, run, small
+
+from classwise.training.interrupt import Interrupted, interruptible
+from classwise.training.step import Stepper
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_and_the_second_ends(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt) as ended, interruptible() as stop:  # noqa: PT012
+        assert not stop.asked
+        os.kill(os.getpid(), number)
+        assert stop.asked
+        os.kill(os.getpid(), number)
+    assert not isinstance(ended.value, Interrupted)  # nothing was saved
+    assert signal.getsignal(number) is before
+
+
+def test_other_threads_do_not_listen() -> None:
+    before, asked = signal.getsignal(signal.SIGINT), []
+
+    def listen() -> None:
+        with interruptible() as stop:
+            asked.append(stop.asked)
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    thread.join()
+    assert asked == [False]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("steps", [1, 3, 4])
+def test_what_was_asked_is_done_after_the_step_with_everything_saved(
+    steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the first of an epoch's three steps, after its last one, and in the second epoch."""
+    tree, step, done = small(tmp_path, "dropping"), Stepper.__call__, []
+    run(tree, tmp_path / "whole")
+
+    def interrupted(self: Stepper, *args: Any) -> Any:
+        done.append(step(self, *args))
+        if len(done) == steps:
+            os.kill(os.getpid(), signal.SIGINT)
+        return done[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stepper, "__call__", interrupted)
+        with pytest.raises(Interrupted):
+            run(tree, tmp_path / "run")
+    assert len(done) == steps
+    saved = content(tmp_path / "run")
+    assert (saved["epoch"], saved["step"]) == divmod(steps, 3) if steps != 3 else (0, 3)
+    assert len(saved["seen"]["index"]) == 20 * (saved["step"])
+    run(tree, tmp_path / "run")
+    assert_same_run(tmp_path / "run", tmp_path / "whole")

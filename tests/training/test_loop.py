@@ -1,0 +1,287 @@
+"""The loop: every method trains, the history says how, the best epoch is the one the rule says."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from small_runs import assert_same, content, run, small
+from torch import Tensor, nn
+
+import classwise as cw
+from classwise import datasets, methods
+from classwise.datasets.images import Images
+from classwise.errors import UserError
+from classwise.evaluation.speed import follow
+from classwise.methods.method import Batch, State
+from classwise.models import load_model
+from classwise.results import Audit
+from classwise.training import history, pseudo
+from classwise.training import train as front
+
+SHRUNK = [
+    "data.per_class=9", "data.validation=3", "train.epochs=2", "train.batch=32", 'validate.attack=["pgd-2"]',
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def robust(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What fine-tuning begins from."""
+    out = tmp_path_factory.mktemp("robust") / "run"
+    return cw.train("desk/digits/trades", out=out, changes=[*SHRUNK, "method.steps=2"], progress=False).best
+
+
+@pytest.fixture(scope="module")
+def extra(tmp_path_factory: pytest.TempPathFactory, robust: Path) -> Path:
+    """Digits that the robust model labelled."""
+    path = tmp_path_factory.mktemp("extra") / "extra.npz"
+    images = datasets.load("digits", split="test").subset(limit=40)
+    pseudo.write_pseudo(path, images, *pseudo.label(load_model(robust), images, 0.12))
+    return path
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_method_trains_on_the_digits(name: str, tmp_path: Path, robust: Path, extra: Path) -> None:
+    changes = list(SHRUNK)
+    method = methods.method_class(name)
+    if "steps" in {field.name for field in dataclasses.fields(method)} and name != "fast":
+        changes.append("method.steps=2")
+    if name.startswith("frl"):
+        changes.append(f"model.weights={robust}")
+    if name == "rst":
+        changes.append(f"data.extra={extra}")
+    done = cw.train(f"desk/digits/{name}", out=tmp_path / "run", changes=changes, progress=False)
+
+    rows = done.history
+    assert rows["epoch"].tolist() == [1, 2]
+    assert np.isfinite(rows[["train_loss", "train_accuracy", "clean", "robust", "worst", "lr", "seconds"]]).all(
+        axis=None
+    )
+    assert {"worst_class", "cv", "mcd"} <= {*rows}
+    for what in ("clean", "robust", "weight", "margin", "temperature"):
+        assert [f"{what}:{digit}" for digit in range(10)] == [c for c in rows if str(c).startswith(f"{what}:")]
+    assert (rows["robust"] - rows[[f"robust:{digit}" for digit in range(10)]].mean(axis=1)).abs().max() < 1e-9
+
+    for which in ("best", "last"):
+        torch.load(tmp_path / "run" / f"{which}.pt", weights_only=True)
+        with torch.no_grad():
+            assert torch.isfinite(done.model(which)(torch.zeros(2, 1, 8, 8))).all()
+    assert content(tmp_path / "run")["state"].keys() == method().init(list("0123456789")).keys()
+
+
+def test_it_learns(tmp_path: Path) -> None:
+    done = cw.train(
+        "desk/digits/madry", out=tmp_path / "run", progress=False,
+        changes=["data.per_class=50", "data.validation=10", "train.epochs=4", "method.steps=3", "threat.eps=0.05"],
+    )  # fmt: skip
+    assert done.history["robust"].iloc[-1] > 0.5
+    audit = done.audit("pgd-5", per_class=10, progress=False)
+    assert audit.records.of("pgd-5").correct.mean() > 0.5
+
+
+# ---- which epoch is the best
+
+
+class Foretold:
+    """A validation whose records are known beforehand: so many of eight right, of each of two classes."""
+
+    attacks = ("pgd-2",)
+
+    def __init__(self, images: Images, right: Sequence[Sequence[int]], audit_of: Callable[..., Audit]) -> None:
+        self.images = images
+        self.records = [audit_of({"pgd-2": pair}, support=[8, 8]).records for pair in right]
+
+    def __call__(self, *args: Any) -> Any:
+        return self.records.pop(0)
+
+
+RIGHT = [(6, 2), (4, 4), (5, 4), (8, 2), (0, 0)]
+
+
+@pytest.mark.parametrize(("rule", "best"), [("worst", 3), ("average", 4), ("minimax", 2), ("last", 5)])
+def test_the_best_epoch_is_the_rule_s(
+    rule: str, best: int, tmp_path: Path, audit_of: Callable[..., Audit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Worst prefers the higher average of two worst classes alike; the others the earlier of two alike."""
+    x, y = torch.rand(24, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(24) % 2
+    monkeypatch.setattr(front, "_validation", lambda chosen, held_out, processes: Foretold(held_out, RIGHT, audit_of))
+    tree = small(
+        tmp_path, data={"per_class": None}, method={"name": "standard"}, train={"epochs": 5}, validate={"select": rule}
+    )
+    tree["data"].pop("per_class")
+    done = run(tree, tmp_path / "run", data=(x, y))
+    assert done.best_epoch == best
+    assert done.history["worst"].tolist() == [2 / 8, 4 / 8, 4 / 8, 2 / 8, 0]
+    weights = content(tmp_path / "run", "best.pt")["shown"]
+    last = content(tmp_path / "run")["shown"]
+    assert all(torch.equal(weights[key], last[key]) for key in last) == (best == 5)
+
+
+def test_minimax_goes_by_the_method_s_own_losses_where_it_has_some(audit_of: Callable[..., Audit]) -> None:
+    records = audit_of({"pgd-2": (4, 2)}, support=[8, 8]).records
+    by_entropy = history.score("minimax", 1, records, ["pgd-2"], None)
+    assert by_entropy == pytest.approx([-(2 * 0.7 + 6 * 1.4) / 8])
+    assert history.score("minimax", 1, records, ["pgd-2"], torch.tensor([0.5, 3.0])) == [-3.0]
+
+
+def test_several_attacks_count_together(audit_of: Callable[..., Audit]) -> None:
+    records = audit_of({"pgd-2": (4, 6), "fgsm": (6, 2)}, support=[8, 8]).records
+    assert history.score("worst", 1, records, ["pgd-2", "fgsm"], None) == [2 / 8, 6 / 16]
+    assert history.score("average", 1, records, ["pgd-2"], None) == [10 / 16]
+
+
+def test_validation_every_second_epoch_and_after_the_last(tmp_path: Path) -> None:
+    done = run(small(tmp_path, train={"epochs": 5}, validate={"every": 2}), tmp_path / "run")
+    assert done.history["robust"].notna().tolist() == [False, True, False, True, True]
+    assert done.best_epoch in (2, 4, 5)
+
+
+def test_nothing_held_out_keeps_the_last(tmp_path: Path) -> None:
+    done = run(small(tmp_path, data={"validation": 0}, validate={"select": "last"}), tmp_path / "run")
+    assert done.best_epoch == 2
+    assert "robust" not in done.history
+
+
+def test_the_average_is_what_is_validated_and_saved(tmp_path: Path) -> None:
+    done = run(small(tmp_path, "normed", train={"averaging": "swa:start=1"}), tmp_path / "run")
+    saved = content(tmp_path / "run")
+    mean = {name: value for name, value in saved["average"].items() if not name.startswith(".")}
+    assert_same(saved["shown"], mean)
+    assert_same(dict(done.model("last").state_dict()), mean)
+    assert not torch.equal(mean["0.weight"], saved["weights"]["0.weight"])
+
+
+# ---- ends
+
+
+def test_catastrophic_overfitting_goes_back_an_epoch_and_stops(tmp_path: Path) -> None:
+    """A drop of more than −1 is any: the second epoch counts as overfitted, whatever happened."""
+    run(small(tmp_path, "normed", train={"epochs": 1, "schedule": "constant"}), tmp_path / "one")
+    tree = small(
+        tmp_path, "normed", train={"epochs": 6, "schedule": "constant", "stop_drop": -1.0}, validate={"every": 6}
+    )
+    done = run(tree, tmp_path / "stopped")
+    assert len(done.history) == 2
+    one, stopped, best = (content(tmp_path / place, name)["shown"] for place, name in (
+        ("one", "last.pt"), ("stopped", "last.pt"), ("stopped", "best.pt")))  # fmt: skip
+    assert all(torch.equal(stopped[key], one[key]) and torch.equal(best[key], one[key]) for key in one)
+    assert "catastrophic overfitting: PGD-5 accuracy" in content(tmp_path / "stopped")["stopped"]
+    run(tree, tmp_path / "stopped")  # and it stays stopped
+    assert len(done.history) == 2
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_batch_saved(tmp_path: Path) -> None:
+    tree = small(tmp_path, train={"optimizer": "sgd:lr=1e30"})
+    with pytest.raises(UserError, match=r"of 20 examples is not finite after 0\.\d+ epochs.*not_finite_0\.pt.*Lower"):
+        run(tree, tmp_path / "run")
+    kept = torch.load(tmp_path / "run" / "not_finite_0.pt", weights_only=True)
+    assert kept["x"].shape == kept["x_adv"].shape == (20, 1, 8, 8)
+    assert not torch.isfinite(kept["loss"]).all()
+    assert len(kept["index"]) == len(kept["y"]) == 20
+    with pytest.raises(UserError, match=r"train\.optimizer: .*lr=1e30.* there"):
+        run(small(tmp_path), tmp_path / "run")
+    run(small(tmp_path), tmp_path / "run", overwrite=True)
+    assert not (tmp_path / "run" / "not_finite_0.pt").exists()
+
+
+def test_a_diverged_training_says_so_on_a_full_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("classwise.training.step.torch.save", full)
+    with pytest.raises(UserError, match=r"diverged.*could not be written to .*No space left on device.*Lower"):
+        run(small(tmp_path, train={"optimizer": "sgd:lr=1e30"}), tmp_path / "run")
+
+
+# ---- the attack on the folded copy
+
+
+def test_attacking_the_folded_copy_changes_nothing_but_rounding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trades, differences = methods.method_class("trades"), []
+    attack = trades.attack
+
+    def both(self: Any, model: nn.Module, batch: Batch, state: State) -> Tensor:
+        """The attack as it is, beside one on the network itself: what either makes of the loss."""
+        plain = copy.deepcopy(model).eval()
+        points = attack(self, model, batch, state), attack(self, model, dataclasses.replace(batch, fast=plain), state)
+        losses = [
+            self.loss(copy.deepcopy(model), dataclasses.replace(batch, x_adv=x_adv), state).value.mean()
+            for x_adv in points
+        ]
+        differences.append((losses[0] - losses[1]).abs().item())
+        return points[0]
+
+    monkeypatch.setattr(trades, "attack", both)
+    run(small(tmp_path, "normed", train={"batch": 60, "epochs": 8, "fold": "yes"}), tmp_path / "run")
+    assert len(differences) == 8
+    assert max(differences) < 1e-4
+
+
+def normed() -> nn.Sequential:
+    net = nn.Sequential(nn.Conv2d(1, 4, 3, 2), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(36, 10))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+    return net
+
+
+def test_a_follower_keeps_up_with_the_weights() -> None:
+    net, x = normed().eval(), torch.rand(16, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    follower = follow(net, x)
+    assert follower.fast.folded == 1
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    for _ in range(3):
+        net.train()
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+        net.eval()
+        with torch.no_grad():
+            assert (follower.fast(x) - net(x)).abs().max() > 1e-3  # it is behind
+            follower.refresh()
+            torch.testing.assert_close(follower.fast(x), net(x), atol=1e-5, rtol=1e-5)
+
+
+def test_an_attack_in_eval_mode_leaves_neither_gradients_nor_statistics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attack, seen = methods.method_class("trades").attack, []
+
+    def watched(self: Any, model: nn.Module, batch: Any, state: Any) -> Tensor:
+        for parameter in model.parameters():
+            parameter.grad = None
+        before = [buffer.clone() for buffer in model.buffers()]
+        x_adv = attack(self, model, batch, state)
+        assert all(parameter.grad is None for parameter in model.parameters())
+        assert all(torch.equal(a, b) for a, b in zip(before, model.buffers(), strict=True))
+        assert model.training
+        assert not x_adv.requires_grad
+        assert float((x_adv - batch.x).abs().amax()) <= 0.1 + 1e-6
+        seen.append(len(x_adv))
+        return x_adv
+
+    monkeypatch.setattr(methods.method_class("trades"), "attack", watched)
+    run(small(tmp_path, "normed", train={"epochs": 1}), tmp_path / "run")
+    assert seen == [20, 20, 20]
+
+
+def test_the_rate_and_the_state_of_each_epoch_are_in_the_history(tmp_path: Path) -> None:
+    done = run(small(tmp_path, method={"name": "wat", "steps": 2, "eta": 0.5}), tmp_path / "run")
+    weights = done.history[[f"weight:{digit}" for digit in range(10)]].to_numpy()
+    assert (weights[0] == 2).all()  # what the first epoch was trained with
+    assert weights[1].std() > 0
+    assert done.history["lr"].iloc[-1] == pytest.approx(0.1 * (1 + math.cos(math.pi * (5 / 3) / 2)) / 2)
+    pd.testing.assert_series_equal(
+        done.history["worst"], done.history.filter(regex="^robust:").min(axis=1), check_names=False
+    )
