@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from bench import alone, autoattack, libraries, machine, memory, throughput, training
-from bench.markdown import bullets
+from bench.markdown import paragraph
 from bench.setting import Setting, prepare
 from classwise.errors import UserError
 
@@ -24,6 +24,7 @@ BENCHMARKS = {
     "memory": memory,
 }
 ON_REQUEST = {"alone": alone}  # take too long for every run
+_HEAD = "# Benchmarks\n\nWritten by `make bench`. Every number comes from a run; each section says which."
 DOCUMENT = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 
 
@@ -36,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--rounds", type=int, default=5, help="measured rounds [%(default)s]")
     options.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of torch [%(default)s]")
     options.add_argument(
-        "--only", choices={**BENCHMARKS, **ON_REQUEST}, nargs="+", help="just these, printed and not written"
+        "--only", choices={**BENCHMARKS, **ON_REQUEST}, nargs="+", help="just these; the document's others stay"
     )
     options.add_argument("--out", type=Path, default=DOCUMENT, help="the document [docs/benchmarks.md]")
     return options
@@ -52,32 +53,40 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as scratch:
             _say("preparing model and data")
             setting = prepare(args.root, args.weights, args.about, args.batch, args.rounds, Path(scratch))
-            sections = [_section(name, setting) for name in args.only or BENCHMARKS]
+            for name in args.only or BENCHMARKS:
+                title, text = _section(name, setting)
+                print(f"## {title}\n\n{text}\n")
+                _write(args.out, title, f"{text}\n\n{_facts(options, args)}")
     except UserError as error:
         sys.exit(f"error: {error}")
-    text = "\n\n".join([_head(options, args), *sections]) + "\n"
-    print(text)
-    if args.only is None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(text, encoding="utf-8")
-        _say(f"written to {args.out.name}")
 
 
-def _section(name: str, setting: Setting) -> str:
+def _section(name: str, setting: Setting) -> tuple[str, str]:
     _say(name)
     benchmark = {**BENCHMARKS, **ON_REQUEST}[name]
-    return f"## {benchmark.TITLE}\n\n{benchmark.run(setting)}"
+    return benchmark.TITLE, benchmark.run(setting)
 
 
-def _head(options: argparse.ArgumentParser, args: argparse.Namespace) -> str:
+def _facts(options: argparse.ArgumentParser, args: argparse.Namespace) -> str:
+    """When, where and how a section was measured."""
     date = datetime.datetime.now(datetime.timezone.utc)
-    facts = bullets(
-        f"Date: {date:%Y-%m-%d}",
-        f"Machine: {machine.processor()}, {machine.cores()} cores, {machine.memory():.0f} GB of memory",
-        f"Versions: {machine.versions()}",
-        f"Command: `{_command(options, args)}`",
+    return paragraph(
+        f"Measured on {date:%Y-%m-%d} on {machine.processor()}, {machine.cores()} cores, {machine.memory():.0f} GB of",
+        f"memory, with {machine.versions()}, by `{_command(options, args)}`.",
     )
-    return f"# Benchmarks\n\nWritten by `make bench`; every number comes from that run.\n\n{facts}"
+
+
+def _write(path: Path, title: str, text: str) -> None:
+    """Put a section into the document: in the place of the one of that title, else at the end."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = path.read_text(encoding="utf-8") if path.is_file() else ""
+    found = dict(part.partition("\n\n")[::2] for part in before.split("\n## ")[1:])
+    sections = {**found, title: text}
+    order = [benchmark.TITLE for benchmark in {**BENCHMARKS, **ON_REQUEST}.values()]
+    known = sorted((name for name in sections if name in order), key=order.index)
+    body = "\n\n".join(f"## {name}\n\n{sections[name].strip()}" for name in known)
+    path.write_text(f"{_HEAD}\n\n{body}\n", encoding="utf-8")
+    _say(f"{title}: written to {path.name}")
 
 
 def _command(options: argparse.ArgumentParser, args: argparse.Namespace) -> str:
