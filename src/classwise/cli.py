@@ -15,6 +15,7 @@ from rich.table import Table
 import classwise
 from classwise import gate
 from classwise.errors import UserError, unknown
+from classwise.spec import number
 
 app = typer.Typer(
     name="classwise",
@@ -137,6 +138,83 @@ def show(
 
 
 @app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders of finished audits.")],
+    base: Annotated[str | None, typer.Option("--base", help="The run the others are compared with. [default: the first]")] = None,
+    attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack. [default: the headline one]")] = None,
+    confidence: Annotated[float | None, typer.Option("--confidence", help="Of all intervals. [default: the base's]")] = None,
+    form: Annotated[str, typer.Option("--format", "-f", help="table, csv, latex, markdown or json.")] = "table",
+    by_class: Annotated[bool, typer.Option("--by-class", help="For csv, latex and markdown: the table by class.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it into this file.")] = None,
+) -> None:  # fmt: skip
+    """Compare audits: who is better, in which classes, and whether that is more than chance."""
+    from classwise.compare import compare as compare_runs
+    from classwise.compare import show as show_comparison
+    from classwise.results import write_text
+
+    forms = ("csv", "json", "latex", "markdown", "table")
+    if form not in forms:
+        raise unknown("format", form, forms)
+    comparison = compare_runs(runs, base, attack, confidence)
+    if form == "table":
+        if out is not None:
+            raise UserError("--out needs a --format: csv, latex, markdown or json.")
+        show_comparison(comparison)
+        return
+    text = (
+        json.dumps(comparison.summary(), indent=1, allow_nan=False)
+        if form == "json"
+        else getattr(comparison, f"to_{form}")(by_class)
+    )
+    if out is None:
+        typer.echo(text)
+    else:
+        write_text(out, text if text.endswith("\n") else f"{text}\n")
+
+
+@app.command()
+def figure(
+    name: Annotated[str, typer.Argument(help="Which figure; see: classwise list figures.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders of audits, or of trainings for figures over epochs.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file: .pdf, .svg, .png, .html or .json.")],
+    attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack, for figures of one. [default: the headline one]")] = None,
+    width: Annotated[str | None, typer.Option("--width", help="column, page, slide, or a number of points.")] = None,
+    change: Annotated[list[str] | None, typer.Option("--set", "-s", help="An option of the figure: key=value; repeatable.")] = None,
+) -> None:  # fmt: skip
+    """Draw one figure of run folders into a file, for a paper or a talk."""
+    from classwise import figures
+    from classwise.report import page
+
+    options: dict[str, Any] = dict(text.partition("=")[::2] for text in change or [])
+    if attack is not None:
+        options["attack"] = attack
+    found = page.read(runs)
+    over_epochs = figures.source(name) == "histories"
+    chart = (
+        figures.from_histories(name, found.histories, **options)
+        if over_epochs
+        else figures.from_runs(name, found.audits, **options)
+    )
+    typer.echo(figures.save(chart, out, width if width is None or width.isalpha() else number(width)))  # type: ignore[arg-type]
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders of audits, and of trainings.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
+    name: Annotated[list[str] | None, typer.Option("--name", help="What to call the runs, one for each; repeatable. [default: the folders' names]")] = None,
+    title: Annotated[str | None, typer.Option("--title", help="Of the page.")] = None,
+    base: Annotated[str | None, typer.Option("--base", help="The run the others are compared with. [default: the first]")] = None,
+    images: Annotated[bool, typer.Option("--images/--no-images", help="Show the images that flipped, where an audit kept them.")] = True,
+) -> None:  # fmt: skip
+    """Make one self-contained page of run folders, to look at in any browser, offline."""
+    from classwise.report import page
+
+    room = {} if images else {"image_bytes": 0}
+    typer.echo(page.build(runs, out, name, title, base, **room))
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Where checkpoints and run folders go.")] = Path("runs/demo"),
     seed: Annotated[int, typer.Option("--seed", help="Of training and attack.")] = 0,
@@ -217,13 +295,13 @@ def pseudo_label(
 
 @app.command("list")
 def list_(
-    kind: Annotated[str, typer.Argument(help="attacks, models, datasets, metrics, methods or recipes.")],
+    kind: Annotated[str, typer.Argument(help="attacks, models, datasets, metrics, methods, recipes or figures.")],
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """List what there is: attacks, models, datasets, metrics, methods or recipes, each in a sentence."""
+    """List what there is: attacks, models, datasets, metrics, methods, recipes or figures, each in a sentence."""
     import importlib
 
-    kinds = ("attacks", "datasets", "methods", "metrics", "models", "recipes")
+    kinds = ("attacks", "datasets", "figures", "methods", "metrics", "models", "recipes")
     if kind not in kinds:
         raise unknown("kind of thing", kind, kinds)
     module: Any = importlib.import_module("classwise.training.recipe" if kind == "recipes" else f"classwise.{kind}")

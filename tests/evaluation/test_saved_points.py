@@ -42,6 +42,7 @@ def test_exact_and_rounded_images_with_their_rows(data: tuple[Tensor, Tensor], t
     assert found["rounded"].shape == (2, 2, 2, 3)
     np.testing.assert_allclose(found["exact"][:, 0, 0, 0], [99 / 255, 99 / 255], atol=1e-6)
     assert found["rounded"][:, 0, 0, 0].tolist() == [99, 99]
+    np.testing.assert_array_equal(found["clean"], data[0].numpy()[[1, 2]])
     assert found["survives"].all()
     assert audit.timing["attacks"]["pgd-6"]["kept"] == 2
     assert audit.timing["attacks"]["pgd-6"]["survive_rounding"] == 2
@@ -62,6 +63,27 @@ def test_an_example_that_rounding_mends_is_counted(data: tuple[Tensor, Tensor], 
     assert found["survives"].tolist() == [False, True]
     assert found["prediction"].tolist() == [0, 1]
     assert audit.timing["attacks"]["pgd-6"]["survive_rounding"] == 1
+
+
+def test_along_several_radii_an_example_is_kept_where_it_broke(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
+    """101 breaks within 2/255 and is not attacked again at 8/255, where 103 breaks."""
+    attack = "pgd:steps=6,step=2/255,start=none"
+    options = {"eps": ["2/255", "8/255"], "class_names": ["a", "b"], "out": tmp_path, "save_adversarial": True}
+    audit = cw.audit(Threshold(), data, attack, **options)  # type: ignore[arg-type]
+    small, large = (audit.adversarial(name) for name in audit.attacks)
+    assert small["index"].tolist() == [1]
+    assert large["index"].tolist() == [2]
+    assert (large["exact"] != large["clean"]).reshape(1, -1).any()
+    assert audit.records.of(audit.attacks[1]).correct.tolist() == [False, False, False, True]
+
+
+def test_folders_without_clean_images_are_still_read(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
+    audit = audit_of(data, tmp_path, "2/255")
+    for path in (tmp_path / "adversarial").glob("*.npz"):
+        old = dict(np.load(path))
+        del old["clean"]
+        np.savez(path, **old)
+    assert sorted(audit.adversarial()) == ["exact", "index", "label", "prediction", "rounded", "survives"]
 
 
 def test_they_need_a_run_folder(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+import tomli_w
 import torch
 
 import classwise as cw
+from classwise.cli import main
 from classwise.models import read_checkpoint
 from classwise.training.step import Stepper
 from classwise.training.train import Trained
 
 NET = """
+import os
+from pathlib import Path
 from torch import nn
 
 def plain(num_classes, in_channels=1):
     return nn.Sequential(nn.Conv2d(in_channels, 4, 3, 2), nn.Tanh(), nn.Flatten(), nn.Linear(36, num_classes))
+
+def noted(num_classes, in_channels=1):
+    (Path(__file__).parent / f"process-{os.environ['RANK']}").write_text(str(os.getpid()))
+    return plain(num_classes, in_channels)
 
 def normed(num_classes, in_channels=1):
     return nn.Sequential(
@@ -50,7 +63,8 @@ class Killed(BaseException):
 
 
 def net_file(folder: Path) -> Path:
-    """The file of the networks: ``net.py:plain``, ``normed`` (batch-norm), ``dropping`` (dropout as well)."""
+    """The file of the networks: ``net.py:plain``, ``normed`` (batch-norm), ``dropping`` (dropout as well), and
+    ``noted`` (plain, but leaves the number of its process beside the file)."""
     path = folder / "net.py"
     path.write_text(NET)
     return path
@@ -63,6 +77,41 @@ def small(folder: Path, net: str = "plain", **parts: dict[str, Any]) -> dict[str
         fresh = name == "method" and "name" in part
         tree[name] = dict(part) if fresh else {**tree.get(name, {}), **part}
     return tree
+
+
+def written(tree: dict[str, Any], path: Path) -> Path:
+    """The recipe as a file."""
+    path.write_text(tomli_w.dumps(tree))
+    return path
+
+
+_SERVER = multiprocessing.get_context("forkserver")  # has torch imported once, where a new interpreter takes seconds
+_SERVER.set_forkserver_preload(["classwise.cli", "classwise.training.train"])
+
+
+def start(*arguments: Any, log: Path, **environment: str) -> BaseProcess:
+    """``classwise …`` in a process of its own; what it prints goes to a file."""
+    process = _SERVER.Process(target=_command, args=([*map(str, arguments)], log, environment))
+    process.start()
+    return process
+
+
+def _command(arguments: list[str], log: Path, environment: dict[str, str]) -> None:
+    with log.open("w") as handle:
+        for descriptor in (1, 2):
+            os.dup2(handle.fileno(), descriptor)
+    os.environ.update(environment)
+    sys.argv = ["classwise", *arguments]
+    main()
+
+
+def until(there: Callable[[], Any], alive: Callable[[], Any], seconds: float = 120) -> None:
+    """Wait for something that a process is to do."""
+    end = time.monotonic() + seconds
+    while not there():
+        assert alive(), "it ended before its time"
+        assert time.monotonic() < end, "too slow"
+        time.sleep(0.005)
 
 
 def run(tree: dict[str, Any], out: Path, **rest: Any) -> Trained:

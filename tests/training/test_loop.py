@@ -21,11 +21,13 @@ from classwise import datasets, methods
 from classwise.datasets.images import Images
 from classwise.errors import UserError
 from classwise.evaluation.speed import follow
-from classwise.methods.method import Batch, State
+from classwise.methods.method import Batch, Loss, State
 from classwise.models import load_model
 from classwise.results import Audit
 from classwise.training import history, pseudo
 from classwise.training import train as front
+from classwise.training.processes import Processes
+from classwise.training.seen import Seen, meta_of, to_records
 
 SHRUNK = [
     "data.per_class=9", "data.validation=3", "train.epochs=2", "train.batch=32", 'validate.attack=["pgd-2"]',
@@ -285,3 +287,22 @@ def test_the_rate_and_the_state_of_each_epoch_are_in_the_history(tmp_path: Path)
     pd.testing.assert_series_equal(
         done.history["worst"], done.history.filter(regex="^robust:").min(axis=1), check_names=False
     )
+
+
+def test_an_example_seen_twice_counts_as_last_seen_whichever_process_saw_it() -> None:
+    def batch(*labels: int) -> tuple[Tensor, Loss]:
+        y = torch.tensor(labels)
+        return y, Loss(torch.zeros(len(y)), 5.0 * torch.nn.functional.one_hot(y, 3))
+
+    first, second = Seen(), Seen()
+    y, loss = batch(0, 1)
+    first.add(0, torch.tensor([10, 11]), y, loss)
+    second.add(0, torch.tensor([12]), *batch(2))
+    first.add(1, torch.tensor([12]), torch.tensor([2]), batch(0)[1])  # the first process has the second sight of 12
+    second.add(1, torch.tensor([13]), torch.tensor([-1]), batch(0)[1])  # has no label, so is not recorded
+    parts = [seen.columns(Processes()) for seen in (first, second)]
+    together = Seen(parts).columns(Processes())
+    records = to_records(together, meta_of(("a", "b", "c"), "linf", 0.1, 0))
+    assert records.index.tolist() == [10, 11, 12]
+    assert records.prediction.tolist() == [0, 1, 0]
+    assert records.attacks == ("train",)

@@ -34,9 +34,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> nn.Module:
 
 
 def validation(images: Images, protocol: Protocol, processes: Processes, own: tuple[str, ...] = ()) -> Validation:
-    return Validation(
-        images, attacks.parse(["pgd-3"]), attacks.parse(list(own)), protocol, "linf", EPS, 0, processes
-    )  # fmt: skip
+    extra = attacks.parse(list(own)) if own else {}
+    return Validation(images, attacks.parse(["pgd-3"]), extra, protocol, "linf", EPS, 0, processes)
 
 
 def records(made: Validation, model: nn.Module) -> Records:

@@ -173,11 +173,15 @@ def cannot_write(path: Path, error: OSError) -> UserError:
 
 
 def _write_points(job: Job, path: Path, part: Images, outcome: Outcome, keep: IntArray) -> dict[str, float]:
-    """Store the points of what the attack broke and was not misclassified anyway, and try them rounded to 8 bits."""
+    """Store the points at which the attack itself broke an example, and try them rounded to 8 bits.
+
+    Not of what was misclassified anyway, or broken before by the same attack at a smaller radius.
+    """
     assert outcome.points is not None
-    columns = {name: column[keep] for name, column in outcome.columns.items()}
-    found = np.flatnonzero((columns["prediction"] != part.labels) & (columns["distance"] > 0))
-    exact, broken = outcome.points[keep][found], part.take(found)
+    clean, exact = part.batch(np.arange(len(part)))[0].cpu().numpy(), outcome.points[keep]
+    moved = (exact != clean).reshape(len(exact), -1).any(axis=1)
+    found = np.flatnonzero((outcome.columns["prediction"][keep] != part.labels) & moved)
+    exact, clean, broken = exact[found], clean[found], part.take(found)
     judge = Judge(job.model, job.norm, job.eot)
     prediction = np.zeros(len(found), np.int64)
     for rows in (
@@ -188,7 +192,7 @@ def _write_points(job: Job, path: Path, part: Images, outcome: Outcome, keep: In
         prediction[rows] = judge(x, x, y, torch.zeros(len(x), device=job.device))["prediction"].cpu().numpy()
     place = path.parent.parent / "adversarial" / f"{path.stem}.npz"
     try:
-        points.write(place, broken.positions, broken.labels, prediction, exact)
+        points.write(place, broken.positions, broken.labels, prediction, exact, clean)
     except OSError as error:
         raise cannot_write(place, error) from error
     return {"kept": len(found), "survive_rounding": int((prediction != broken.labels).sum())}

@@ -3,9 +3,10 @@
     chart = figures.confusion.draw(records)                        # an Altair chart, shown by a notebook as it is
     figures.save(chart, "confusion.pdf", width="column")           # PDF, SVG or PNG, without a browser or a network
     figures.from_runs("confusion", {"trades": audit}, attack="pgd-20")
+    figures.from_histories("epochs", {"trades": pd.read_csv("runs/trades/history.csv")})
 
-A figure's `draw` takes tables or records. `from_runs`, where a figure has it, takes finished audits by name, so that
-``classwise figure NAME RUN…`` can draw it.
+A figure's `draw` takes tables or records. `from_runs`, where a figure has it, takes finished audits by name, and
+`from_history` the histories of trainings, so that ``classwise figure NAME RUN…`` can draw it.
 """
 
 from __future__ import annotations
@@ -14,16 +15,23 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
+
+import pandas as pd
 
 from classwise import spec
 from classwise.errors import UserError, unknown
-from classwise.figures.style import Chart, save
+from classwise.figures.style import Chart, save, styled
 from classwise.results import Audit
 
-__all__ = ["describe", "from_runs", "names", "save", "usage"]
+__all__ = ["describe", "from_histories", "from_runs", "names", "save", "source", "styled", "usage"]
+
+#: What a figure is drawn from: finished audits, histories of trainings, or a table made by a study.
+Source = Literal["audits", "histories", "table"]
+
+_MAKERS: dict[str, Source] = {"from_runs": "audits", "from_history": "histories"}
 
 
 @functools.cache
@@ -49,18 +57,42 @@ def describe(name: str) -> str:
     return (inspect.getdoc(_module(name)) or "").split("\n", 1)[0]
 
 
+def source(name: str) -> Source:
+    """What a figure is drawn from."""
+    return next((kind for maker, kind in _MAKERS.items() if hasattr(_module(name), maker)), "table")
+
+
 def usage(name: str) -> str:
     """The options of a figure that is drawn from run folders, with their defaults."""
-    make = getattr(_module(name), "from_runs", None)
-    return "" if make is None else spec.usage(make, skip=("audits",))
+    make = next((getattr(_module(name), maker) for maker in _MAKERS if hasattr(_module(name), maker)), None)
+    return "" if make is None else spec.usage(make, skip=_MAKERS.values())
 
 
 def from_runs(name: str, audits: Mapping[str, Audit], **options: Any) -> Chart:
     """A figure of finished audits, by the names they are to bear."""
-    make = getattr(_module(name), "from_runs", None)
+    return _make(name, "from_runs", audits, options)
+
+
+def from_histories(name: str, histories: Mapping[str, pd.DataFrame], **options: Any) -> Chart:
+    """A figure of trainings, from the tables in their history.csv, by the names they are to bear."""
+    return _make(name, "from_history", histories, options)
+
+
+def _make(name: str, maker: str, given: Mapping[str, Any], options: Mapping[str, Any]) -> Chart:
+    make: Callable[..., Chart] | None = getattr(_module(name), maker, None)
     if make is None:
-        raise UserError(f"{name} is not drawn from run folders; call classwise.figures.{name}.draw with its table.")
+        raise UserError(_instead(name, _MAKERS[maker]))
+    if not given:
+        raise UserError(f"{name} is drawn from {_MAKERS[maker]}: give at least one run folder.")
     hints = inspect.get_annotations(make, eval_str=True)
-    known = {key: kind for key, kind in hints.items() if key not in ("audits", "return")}
+    known = {key: kind for key, kind in hints.items() if key not in (*_MAKERS.values(), "return")}
     spec.check_keys(options, known, name)
-    return make(audits, **{key: spec.convert(value, known[key], f"{name}.{key}") for key, value in options.items()})
+    return make(given, **{key: spec.convert(value, known[key], f"{name}.{key}") for key, value in options.items()})
+
+
+def _instead(name: str, asked: Source) -> str:
+    kind = source(name)
+    if kind == "table":
+        return f"{name} is not drawn from run folders; call classwise.figures.{name}.draw with its table."
+    folders = {"audits": "run folders of audits", "histories": "run folders of trainings (history.csv)"}
+    return f"{name} is drawn from {folders[kind]}, not from {folders[asked]}."

@@ -3,21 +3,34 @@ grey printer can tell apart."""
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import altair as alt
+import pandas as pd
 
 from classwise.errors import UserError, unknown
 from classwise.storage import whole_file
 
 #: Any Altair chart, plain or of several parts; Altair's own types for them do not compose.
 Chart: TypeAlias = Any
+#: Properties of a mark or an axis that several share.
+Look: TypeAlias = dict[str, Any]
 
 #: Okabe and Ito's palette (2008), in an order whose neighbours also differ in grey.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000", "#F0E442")
+#: Shapes that go with the palette, so that colour is never the only difference.
+SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-left", "triangle-right")
+#: Dashes that go with the palette.
+DASHES = ([1, 0], [6, 2], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3], [10, 3], [3, 1])
+#: What stands behind: grid, and classes that are not singled out; seen on white and on black.
+FAINT = "#9a9a9a"
+#: Words of lesser weight, legible on white and on black.
+QUIET = "#757575"
 #: From nothing to all: one hue whose lightness alone carries the value.
 SEQUENTIAL: Literal["blues"] = "blues"
 #: Around zero: two hues of equal weight.
@@ -27,25 +40,37 @@ WIDTHS = {"column": 234.0, "page": 487.0, "slide": 720.0}
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 
 _SCALE = 4  # pixels of a PNG for each point
+_LEAST = 0.12  # of its own width, to which a plot may shrink
+_CLOSE = 0.01  # share of the width by which the last scaling may shrink or stretch the letters
+_LEGEND_LETTERS = 44  # in a row of the legend, which must fit a column
 
 
-def styled(chart: Chart, background: str | None = "white") -> Chart:
-    """The chart in the common style. The page passes no background, so that light and dark both work."""
+def styled(chart: Chart, background: str | None = "white", ink: str = "#1a1a1a") -> Chart:
+    """The chart in the common style. A page passes no background and its own ink, so that light and dark both work.
+
+    Marks that are to be in ink have ``style="ink"``.
+    """
     labels = {
         "labelFont": FONT,
         "titleFont": FONT,
         "labelFontSize": 9,
         "titleFontSize": 10,
         "titleFontWeight": "normal",
+        "labelColor": ink,
+        "titleColor": ink,
+        "labelLimit": 260,
     }
     config: dict[str, Any] = {
         "background": background,
         "font": FONT,
-        "view": {"stroke": None},
-        "axis": {**labels, "grid": False, "domainColor": "#888", "tickColor": "#888"},
-        "legend": {**labels, "symbolSize": 60},
-        "header": {**labels},
-        "title": {"font": FONT, "fontSize": 11, "anchor": "start", "fontWeight": "normal"},
+        "view": {"stroke": None, "continuousWidth": 300, "continuousHeight": 200},
+        "axis": {**labels, "grid": False, "domainColor": FAINT, "tickColor": FAINT, "gridColor": FAINT}
+        | {"gridOpacity": 0.3, "tickSize": 3, "labelFlush": False},
+        "legend": {**labels, "symbolSize": 60, "titleLimit": 260},
+        "header": {key: value for key, value in labels.items() if key != "labelLimit"},
+        "title": {"font": FONT, "fontSize": 11, "anchor": "start", "fontWeight": "normal", "color": ink},
+        "text": {"font": FONT, "fontSize": 9, "color": ink},
+        "style": {"ink": {"color": ink}},
         "range": {"category": list(PALETTE)},
     }
     themed = chart.copy()
@@ -53,26 +78,78 @@ def styled(chart: Chart, background: str | None = "white") -> Chart:
     return themed
 
 
+# ---- pieces that figures share -----------------------------------------------------------------------------
+
+
+def table(frame: pd.DataFrame) -> alt.InlineData:
+    """The rows as a chart's data, however many; what is not a number is null. Class names are values, never columns.
+
+    They are given as JSON text: rows of Python values would be copied and checked anew for every part of a chart.
+    """
+    text = frame.to_json(orient="records", double_precision=6)
+    return alt.InlineData(values=text, format=alt.JsonDataFormat(type="json"))
+
+
+def run_scale(runs: Sequence[str], values: Sequence[Any] = PALETTE) -> alt.Scale:
+    """A colour, shape or dash for each run, in the order they were given; from the ninth run on they come again."""
+    return alt.Scale(domain=list(runs), range=list(itertools.islice(itertools.cycle(values), len(runs))))
+
+
+def run_legend(runs: Sequence[str], offset: float = 8) -> alt.Legend | None:
+    """The legend of several runs, above the plot and no wider than a column; none for one run."""
+    if len(runs) < 2:
+        return None
+    columns = max(1, min(len(runs), _LEGEND_LETTERS // (max(map(len, runs)) + 4)))
+    return alt.Legend(orient="top", title=None, columns=columns, columnPadding=12, offset=offset)
+
+
+def side_by_side(charts: Mapping[str, Chart], columns: int = 3) -> Chart:
+    """A panel for each run, under its name; colour scales are shared, so that the panels can be compared."""
+    if not charts:
+        raise UserError("there is nothing to draw: give at least one run.")
+    named = [chart.properties(title=name) for name, chart in charts.items()]
+    return named[0] if len(named) == 1 else alt.concat(*named, columns=columns).resolve_scale(color="shared")
+
+
+def under_name(chart: Chart, runs: Sequence[str]) -> Chart:
+    """A chart of all runs; of one alone, which has no legend, its name is the title."""
+    return chart.properties(title=runs[0]) if len(runs) == 1 else chart
+
+
+def ordered(names: Sequence[str], order: Sequence[str] | None) -> list[str]:
+    """The names in the wanted order, those it leaves out at the end."""
+    for name in order or ():
+        if name not in names:
+            raise unknown("class", name, names)
+    return list(dict.fromkeys((*(order or ()), *names)))
+
+
+# ---- files -------------------------------------------------------------------------------------------------
+
+
 def save(
     chart: Chart,
     path: str | Path,
     width: Literal["column", "page", "slide"] | float | None = None,
 ) -> Path:
-    """Write a chart as PDF, SVG, PNG, HTML or JSON, by the file's ending; `width` in points, or a usual one by name."""
+    """Write a chart as PDF, SVG, PNG, HTML or JSON, by the file's ending; `width` in points, or a usual one by name.
+
+    With a width the plots shrink or grow until the whole, labels and legends included, is as wide as asked; letters
+    keep their size. Plots that are square stay square. A PNG has four pixels to a point.
+    """
     import vl_convert
 
     path = Path(path)
-    specification = _sized(styled(chart).to_dict(), _points(width))
-    makers: dict[str, Callable[[], bytes]] = {
-        ".pdf": lambda: vl_convert.vegalite_to_pdf(specification),
-        ".svg": lambda: vl_convert.vegalite_to_svg(specification).encode(),
-        ".png": lambda: vl_convert.vegalite_to_png(specification, scale=_SCALE),
-        ".html": lambda: vl_convert.vegalite_to_html(specification, bundle=True).encode(),
-        ".json": lambda: json.dumps(specification, indent=1).encode(),
+    makers: dict[str, Callable[[dict[str, Any], str], bytes]] = {
+        ".pdf": lambda _, svg: vl_convert.svg_to_pdf(svg),
+        ".svg": lambda _, svg: svg.encode(),
+        ".png": lambda _, svg: vl_convert.svg_to_png(svg, scale=_SCALE),
+        ".html": lambda specification, _: vl_convert.vegalite_to_html(specification, bundle=True).encode(),
+        ".json": lambda specification, _: json.dumps(specification, indent=1).encode(),
     }
     if path.suffix.lower() not in makers:
         raise UserError(f"cannot write a figure as {path.suffix or path.name!r}; use one of {', '.join(makers)}.")
-    content = makers[path.suffix.lower()]()
+    content = makers[path.suffix.lower()](*_fitted(styled(chart).to_dict(), _points(width)))
     try:
         with whole_file(path) as handle:
             handle.write(content)
@@ -91,14 +168,71 @@ def _points(width: str | float | None) -> float | None:
     return width
 
 
-def _sized(specification: dict[str, Any], width: float | None) -> dict[str, Any]:
-    """A plain chart fitted, labels and all, into the width; charts of several parts keep their own sizes."""
-    if width is None or any(key in specification for key in ("hconcat", "vconcat", "concat", "facet")):
-        return specification
-    return {**specification, "width": width, "autosize": {"type": "fit-x", "contains": "padding"}}
+def _fitted(specification: dict[str, Any], width: float | None) -> tuple[dict[str, Any], str]:
+    """The chart with its plots scaled until the whole is `width` wide, and its drawing.
+
+    What axes and legends need is known only once they are drawn, so the factor is found by the secant method.
+    """
+    import vl_convert
+
+    drawn = vl_convert.vegalite_to_svg(specification)
+    if width is None:
+        return specification, drawn
+    (before, was), factor = (0.0, 0.0), 1.0
+    scaled, measured = specification, _width(drawn)
+    for _ in range(8):
+        if abs(measured - width) <= _CLOSE * width:
+            return scaled, _exactly(drawn, width)
+        slope = (measured - was) / (factor - before)
+        before, was, factor = factor, measured, factor + (width - measured) / max(slope, 1e-3)
+        factor = max(factor, _LEAST)
+        scaled = _scaled(specification, factor)
+        drawn = vl_convert.vegalite_to_svg(scaled)
+        measured = _width(drawn)
+        if factor == before:
+            break
+    raise UserError(
+        f"{width:g} points are too narrow for this figure, which needs {measured:g}. Use a larger width, such as page "
+        f"({WIDTHS['page']:g}), or draw fewer runs."
+    )
 
 
-def ordered(names: Sequence[str], order: Sequence[str] | None) -> list[str]:
-    """The names in the wanted order, those it leaves out at the end."""
-    first = [name for name in (order or ()) if name in names]
-    return first + [name for name in names if name not in first]
+def _scaled(view: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """A chart whose plots are `factor` times as wide; a square one grows both ways."""
+    scaled = dict(view)
+    square = view.get("width") is not None and view.get("width") == view.get("height")
+    for key in ("width", "height") if square else ("width",):
+        if key in view:
+            scaled[key] = _times(view[key], factor)
+    for key in ("hconcat", "vconcat", "concat", "layer"):
+        if key in view:
+            scaled[key] = [_scaled(part, factor) for part in view[key]]
+    if "spec" in view:
+        scaled["spec"] = _scaled(view["spec"], factor)
+    if "config" in view:  # the width of plots that do not say theirs
+        own = view["config"]["view"]
+        sizes = {"continuousWidth": own["continuousWidth"] * factor, "discreteWidth": {"step": 20 * factor}}
+        scaled["config"] = {**view["config"], "view": {**own, **sizes}}
+    return scaled
+
+
+def _times(size: Any, factor: float) -> Any:
+    return {**size, "step": size["step"] * factor} if isinstance(size, Mapping) else size * factor
+
+
+_SIZE = re.compile(r'(<svg[^>]*?) width="([\d.]+)" height="([\d.]+)"')
+
+
+def _width(svg: str) -> float:
+    match = _SIZE.search(svg)
+    assert match is not None, "the renderer writes the size into the first tag"
+    return float(match[2])
+
+
+def _exactly(svg: str, width: float) -> str:
+    """The drawing scaled by the last fraction of a percent."""
+
+    def resize(match: re.Match[str]) -> str:
+        return f'{match[1]} width="{width:g}" height="{float(match[3]) * width / float(match[2]):.3f}"'
+
+    return _SIZE.sub(resize, svg, count=1)

@@ -115,7 +115,10 @@ class Checkpoints:
             fresh.replace(last)
 
     def write_history(self, progress: Progress) -> None:
-        """history.csv, from what the checkpoint holds, so that the two agree whenever the power goes."""
+        """history.csv, from what the checkpoint holds, so that the two agree whenever the power goes; none before the
+        first epoch is done."""
+        if not progress.history:
+            return
         write_text(self.folder / "history.csv", frame(progress.history).to_csv(index=False))
 
     def read_last(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:

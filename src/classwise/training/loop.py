@@ -101,7 +101,7 @@ def _epoch(
     for examples in stretch.source.stream(shares[progress.step :]):
         done, count = progress.step / len(batches), len(batches[progress.step])
         batch, loss = stepper(examples, stretch.augment, progress.state, progress.epoch, done, count)
-        seen.add(torch.from_numpy(examples.index), batch.y, loss)
+        seen.add(progress.step, torch.from_numpy(examples.index), batch.y, loss)
         progress.step += 1
         if training.averaging is not None:
             t = progress.epoch + progress.step / len(batches)

@@ -26,13 +26,14 @@ class Seen:
     parts: list[dict[str, Tensor]] = field(default_factory=list)
 
     @torch.no_grad()
-    def add(self, index: Tensor, y: Tensor, loss: Loss) -> None:
-        """One batch: the examples' numbers and labels, and what the method made of them."""
+    def add(self, step: int, index: Tensor, y: Tensor, loss: Loss) -> None:
+        """The batch of a step: the examples' numbers and labels, and what the method made of them."""
         own = (y >= 0).nonzero()[:, 0]
         y, z = y[own], loss.logits.detach()[own].float()
         probs = z.softmax(1)
         confidence, prediction = probs.max(1)
         columns = {
+            "batch": torch.full_like(y, step),
             "index": index.to(y.device)[own],
             "label": y,
             "prediction": prediction,
@@ -46,10 +47,14 @@ class Seen:
         self.parts.append({name: column.cpu() for name, column in columns.items()})
 
     def columns(self, processes: Processes) -> dict[str, Tensor]:
-        """All columns so far, those of other processes too."""
+        """All columns so far, those of other processes too, in the order of the steps."""
         mine = {name: torch.cat([part[name] for part in self.parts]) for name in (self.parts or [{}])[0]}
         everyone = [part for part in processes.gather(mine) if part]
-        return {name: torch.cat([part[name] for part in everyone]) for name in (everyone or [{}])[0]}
+        whole = {name: torch.cat([part[name] for part in everyone]) for name in (everyone or [{}])[0]}
+        if not whole:
+            return whole
+        order = whole["batch"].argsort(stable=True)
+        return {name: column[order] for name, column in whole.items()}
 
 
 def to_records(columns: dict[str, Tensor], meta: Meta) -> Records:

@@ -1,0 +1,144 @@
+"""The parts of the site that are made from the source when it is built, so that they cannot go stale.
+
+A page says where: ``<!-- made from the source: attacks -->``. mkdocs calls `on_page_markdown` for each page.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any
+
+from typer.cli import get_docs_for_click
+from typer.main import get_command
+
+import classwise
+from classwise import attacks, figures, metrics
+from classwise import cli as command_line
+from classwise import methods as training_methods
+
+PLACE = re.compile(r"<!-- made from the source: (\w+) -->")
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """A page with its generated part in place."""
+    return PLACE.sub(lambda match: SECTIONS[match[1]](), markdown)
+
+
+def attack_list() -> str:
+    """Every attack: what its file says, and its settings."""
+    names = [*attacks.names(), "autoattack"]
+    return _entries(attacks, names, lambda name: attacks.attack_class(name))
+
+
+def method_list() -> str:
+    """Every training method: what its file says, and its settings."""
+    return _entries(training_methods, training_methods.names(), lambda name: training_methods.method_class(name))
+
+
+def metric_list() -> str:
+    """Every metric: its formula, and its arguments."""
+    return _entries(metrics, metrics.names(), lambda name: importlib.import_module(f"{metrics.__name__}.{name}").compute)
+
+
+def figure_list() -> str:
+    """Every figure: what it shows, and its options."""
+    return _entries(figures, figures.names(), lambda name: importlib.import_module(f"{figures.__name__}.{name}").draw)
+
+
+def command_list() -> str:
+    """Every command with its options, as typer documents them."""
+    group: Any = get_command(command_line.app)
+    context: Any = group.context_class(group, info_name="classwise")
+    text = get_docs_for_click(obj=group, ctx=context, name="classwise")
+    text = text.partition("\n")[2]  # the page has a heading already
+    return re.sub(r"\*\*Commands\*\*:\n\n(\* .*\n)+\n", "", text)  # the sections below say it in full
+
+
+def name_list() -> str:
+    """Every public name of the package: how it is called, what it says of itself, and what a class offers."""
+    names = [name for name in classwise.__all__ if not name.startswith("_")]
+    return "\n".join(_public(name, getattr(classwise, name)) for name in sorted(names, key=str.lower))
+
+
+SECTIONS: dict[str, Callable[[], str]] = {
+    "api": name_list,
+    "attacks": attack_list,
+    "cli": command_list,
+    "figures": figure_list,
+    "methods": method_list,
+    "metrics": metric_list,
+}
+
+
+def _entries(package: ModuleType, names: list[str] | tuple[str, ...], made_by: Callable[[str], Any]) -> str:
+    return "\n".join(_entry(package, name, made_by(name)) for name in names)
+
+
+def _entry(package: ModuleType, name: str, made: Any) -> str:
+    """One thing: its file's docstring, its own, its settings with their defaults."""
+    about = inspect.getdoc(importlib.import_module(f"{package.__name__}.{name}")) or ""
+    own = inspect.cleandoc(made.__doc__ or "")
+    settings = package.usage(name)
+    parts = [f"## `{name}`", _markdown(about), _with_items(_markdown(own))]
+    if settings:
+        parts.append("Settings: " + ", ".join(f"`{setting}`" for setting in settings.split(", ")))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _public(name: str, thing: Any) -> str:
+    """A function, or a class with its public parts."""
+    parts = [f"## `{name}`", _signature(name, thing), _with_items(_markdown(inspect.getdoc(thing) or ""))]
+    offered = vars(thing).items() if inspect.isclass(thing) else ()
+    for own, member in offered:
+        function = getattr(member, "fget", None) or getattr(member, "__func__", member)
+        if own.startswith("_") or not inspect.isfunction(function) or not function.__doc__:
+            continue
+        shown = f"`{own}`" if isinstance(member, property) else f"`{own}{_arguments(function, skip_first=True)}`"
+        about = inspect.cleandoc(function.__doc__).replace("\n", "\n    ")
+        parts.append(f"- {shown}  \n    {about}")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _signature(name: str, thing: Any) -> str:
+    if inspect.isclass(thing) and issubclass(thing, Exception):
+        return ""
+    parameters = [f"    {parameter}," for parameter in _plain(inspect.signature(thing).parameters.values())]
+    return "\n".join(["```python", f"{name}(", *parameters, ")", "```"])
+
+
+def _arguments(function: Any, skip_first: bool) -> str:
+    return "(" + ", ".join(_plain(list(inspect.signature(function).parameters.values())[skip_first:])) + ")"
+
+
+def _plain(parameters: Iterable[inspect.Parameter]) -> list[str]:
+    """Parameters as one writes them; annotations are text, and text is shown in quotes otherwise."""
+    shown, keyword_only = [], False
+    for parameter in parameters:
+        if parameter.kind is parameter.KEYWORD_ONLY and not keyword_only:
+            keyword_only = True
+            shown.append("*")
+        note = parameter.annotation
+        bare = str(parameter.replace(annotation=parameter.empty))
+        before, equals, default = bare.partition("=")
+        typed = before if note is parameter.empty else f"{before}: {str(note).strip(chr(34))}"
+        shown.append(typed if not equals else f"{typed}={default}" if typed == before else f"{typed} = {default}")
+    return shown
+
+
+def _markdown(docstring: str) -> str:
+    """A docstring as Markdown: what is aligned by spaces, an equation or a table, keeps them."""
+    paragraphs = docstring.split("\n\n")
+    return "\n\n".join(f"    {p}".replace("\n", "\n    ") if _aligned(p) else p for p in paragraphs)
+
+
+def _aligned(paragraph: str) -> bool:
+    return not paragraph.startswith("    ") and re.search(r"\S {2,}\S", paragraph) is not None
+
+
+def _with_items(docstring: str) -> str:
+    """The lines of a docstring that explain a field, `start: …`, as a list."""
+    return re.sub(r"^([a-z]\w*(?:, \w+)*): ", r"\n- `\1`: ", docstring, flags=re.MULTILINE)

@@ -1,0 +1,78 @@
+"""A map of the features of clean and of adversarial images, each class marked and named at its centre.
+
+Tian et al. ("Intriguing class-wise properties of adversarial training", 2020), Figure 8: a t-SNE of CIFAR-10 keeps
+animals and vehicles apart under attack, while the classes inside each run into each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import altair as alt
+import pandas as pd
+
+from classwise.errors import unknown
+from classwise.figures.style import FAINT, PALETTE, SHAPES, Chart, table
+from classwise.figures.sweep import tidy
+
+_COLOURS = PALETTE[:6]  # black and yellow vanish on a dark or a white page
+_MOST_NAMES = 40
+_MANY_POINTS = 3000  # from here on they are small
+_SIDE = 260
+
+
+def draw(data: pd.DataFrame, highlight: Sequence[str] | None = None) -> Chart:
+    """A panel per kind, in the order of the table; colour and shape say the class, or its group where there is one.
+
+    data: one row per image and kind: x, y, class, kind (such as clean and adversarial), and group (a superclass) if
+    wanted. The panels share their axes, so that a map made of both kinds together shows what moved.
+    highlight: only these classes in colour and named.
+    """
+    by = "group" if "group" in data else "class"
+    frame = tidy(data, "features", names=tuple(dict.fromkeys(("class", "kind", by))), numbers=("x", "y"))
+    classes, kinds = list(frame["class"].unique()), list(frame["kind"].unique())
+    chosen = classes if highlight is None else list(highlight)
+    for name in chosen:
+        if name not in classes:
+            raise unknown("class", name, classes)
+    frame["on"] = frame["class"].isin(chosen)
+    looks = _looks(list(frame.loc[frame["on"], by].unique()))
+    frame["colour"] = frame[by].map(lambda key: looks.get(key, (FAINT, ""))[0]).where(frame["on"], FAINT)
+    frame["shape"] = frame[by].map(lambda key: looks.get(key, ("", "circle"))[1]).where(frame["on"], "circle")
+    frame = frame.sort_values("on", kind="stable")  # those in colour lie on top
+    x, y = _place(frame, "x", alt.X), _place(frame, "y", alt.Y)
+    panels = [_panel(frame[frame["kind"] == kind], x, y).properties(title=kind) for kind in kinds]
+    return panels[0] if len(panels) == 1 else alt.hconcat(*panels, spacing=16)
+
+
+def _looks(keys: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """A colour and a shape for each; a pair comes again only after all others have."""
+    return {
+        key: (_COLOURS[at % len(_COLOURS)], SHAPES[(at + at // len(_COLOURS)) % len(SHAPES)])
+        for at, key in enumerate(keys)
+    }
+
+
+def _place(frame: pd.DataFrame, axis: str, channel: type[alt.X] | type[alt.Y]) -> Chart:
+    ends = [float(frame[axis].min()), float(frame[axis].max())]
+    return channel(f"{axis}:Q", scale=alt.Scale(domain=ends, padding=8, nice=False, zero=False), axis=None)
+
+
+def _panel(rows: pd.DataFrame, x: alt.X, y: alt.Y) -> Chart:
+    points = (
+        alt.Chart(table(rows), width=_SIDE, height=_SIDE)
+        .mark_point(filled=True, opacity=0.55, size=14 if len(rows) < _MANY_POINTS else 5)
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color("colour:N", scale=None),
+            shape=alt.Shape("shape:N", scale=None),
+            tooltip=["class:N", "kind:N", *(["group:N"] if "group" in rows else [])],
+        )
+    )
+    centres = rows[rows["on"]].groupby("class", sort=False)[["x", "y"]].median().reset_index()
+    if len(centres) > _MOST_NAMES:
+        return points
+    text = alt.Chart(table(centres)).encode(x=x, y=y, text="class:N")
+    halo = text.mark_text(fontSize=10, fontWeight="bold", stroke="white", strokeWidth=3, strokeJoin="round")
+    return points + halo + text.mark_text(fontSize=10, fontWeight="bold", color="black")

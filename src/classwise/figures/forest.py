@@ -1,0 +1,108 @@
+"""Forest plot: the accuracy of each class with intervals that hold for all classes together, runs side by side.
+
+Šidák's correction over the classes widens the Wilson intervals until all of them hold at once with the audit's
+confidence, so that any two classes may be compared at a glance. The dashed lines are the accuracies over all images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import altair as alt
+import pandas as pd
+
+from classwise.errors import UserError
+from classwise.figures.style import SHAPES, Chart, ordered, run_legend, run_scale, table, under_name
+from classwise.metrics import accuracy, overall
+from classwise.records import Records
+from classwise.results import Audit
+
+MOST = 30  # classes shown, unless more are asked for
+_WIDTH = 300
+
+
+def draw(
+    runs: Mapping[str, Records], confidence: float = 0.95, most: int = MOST, order: Sequence[str] | None = None
+) -> Chart:
+    """runs: the records of one attack for each run, by name.
+
+    order: of the classes; by default the weakest of the first run on top. most: of more classes than this the weakest
+    and the strongest halves are shown, and how many lie between.
+    """
+    frame = pd.concat(
+        accuracy.compute(rows, confidence=confidence, simultaneous=True).to_frame().assign(run=name)
+        for name, rows in runs.items()
+    )
+    totals = pd.DataFrame({"run": list(runs), "value": [overall.compute(rows).value for rows in runs.values()]})
+    title = f"accuracy, with simultaneous {confidence:.0%} intervals"
+    return dots(frame, title, domain=(0.0, 1.0), percent=True, totals=totals, most=most, order=order)
+
+
+def dots(
+    frame: pd.DataFrame,
+    title: str,
+    domain: tuple[float, float] | None,
+    percent: bool,
+    totals: pd.DataFrame | None = None,
+    most: int = MOST,
+    order: Sequence[str] | None = None,
+) -> Chart:
+    """A value and its interval for each class, a line for each; the runs of a class below one another.
+
+    frame: columns run, class, n, value, low, high. totals: columns run, value.
+    """
+    runs = frame["run"].unique().tolist()
+    rows = chosen_rows(frame[frame["run"] == runs[0]], most, order)
+    shown = frame[frame["class"].isin(rows)]
+    scale = alt.Scale(domain=list(domain), nice=False) if domain else alt.Scale(zero=True)
+    x = alt.X("value:Q", title=title, scale=scale, axis=alt.Axis(format="%" if percent else "~g", grid=True))
+    colour = alt.Color("run:N", scale=run_scale(runs), legend=run_legend(runs))
+    shape = alt.Shape("run:N", scale=run_scale(runs, SHAPES), legend=run_legend(runs))
+    number = ".1%" if percent else ".4~g"
+    base = alt.Chart(table(shown)).encode(
+        y=alt.Y(
+            "class:N",
+            sort=None,
+            title=None,
+            scale=alt.Scale(domain=rows),
+            axis=alt.Axis(ticks=False, domain=False, labelPadding=6),
+        ),
+        yOffset=alt.YOffset("run:N", sort=None, scale=alt.Scale(domain=runs)) if len(runs) > 1 else alt.Undefined,
+        color=colour,
+        tooltip=[
+            "run:N",
+            "class:N",
+            *(alt.Tooltip(f"{key}:Q", format=number) for key in ("value", "low", "high")),
+            "n:Q",
+        ],
+    )
+    layers = [
+        base.mark_rule(strokeWidth=1.4, opacity=0.75).encode(x=alt.X("low:Q", scale=scale, title=title), x2="high:Q"),
+        base.mark_point(filled=True, size=34, opacity=1).encode(x=x, shape=shape),
+    ]
+    if totals is not None:
+        line = alt.Chart(table(totals)).mark_rule(strokeDash=[4, 3], strokeWidth=1, opacity=0.8)
+        layers.insert(0, line.encode(x=x, color=colour))
+    between = alt.Step(max(12, 8 * len(runs)), **{"for": "position"})
+    return alt.layer(*layers, width=_WIDTH, height=between)
+
+
+def chosen_rows(first: pd.DataFrame, most: int, order: Sequence[str] | None) -> list[str]:
+    """The classes shown, and in place of those left out one line that says how many they are."""
+    if most < 2:
+        raise UserError(f"most must be at least 2, the weakest and the strongest class; got {most}.")
+    by_value = first.sort_values("value", kind="stable", na_position="last")["class"].tolist()
+    names = by_value if order is None else ordered(by_value, order)
+    if len(names) <= most:
+        return names
+    top = most - most // 2
+    return [*names[:top], f"… {len(names) - most} more …", *names[-(most // 2) :]]
+
+
+def from_runs(
+    audits: Mapping[str, Audit], attack: str | None = None, most: int = MOST, order: tuple[str, ...] | None = None
+) -> Chart:
+    """All audits in one plot; the confidence is the first one's."""
+    confidence = next(iter(audits.values())).confidence
+    chart = draw({name: audit.rows(attack) for name, audit in audits.items()}, confidence, most, order)
+    return under_name(chart, list(audits))

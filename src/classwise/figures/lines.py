@@ -1,0 +1,127 @@
+"""A line for each class along something that grows: a few classes singled out and named at their ends, the others faint
+behind them, the span from the lowest to the highest class shaded, and all classes together as one dashed line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import altair as alt
+import numpy as np
+import pandas as pd
+from scipy import optimize
+
+from classwise.errors import unknown
+from classwise.figures.style import DASHES, FAINT, PALETTE, QUIET, Chart, Look, table
+from classwise.metrics.intervals import Array
+
+ALL = "all"
+_WIDTH, _HEIGHT = 260, 180
+_MOST_FAINT = 200  # classes drawn behind; of more one would see only the span
+_MOST_NAMED = 12  # classes all of which are named at their ends
+_LETTER = 9  # points
+
+Domain = tuple[float, float]
+
+
+def draw_lines(
+    frame: pd.DataFrame,
+    highlight: Sequence[str] | None,
+    x: alt.X,
+    y: str,
+    domain: Domain,
+    percent: bool = True,
+    overall: pd.DataFrame | None = None,
+) -> Chart:
+    """frame: columns x, class, value, and where there are intervals low, high. overall: columns x, value.
+
+    highlight: classes to single out; by default the two lowest and the two highest where the lines end.
+    """
+    chosen = _chosen(frame, highlight)
+    scale = alt.Scale(domain=list(domain), nice=False, zero=False)
+    axis = alt.Axis(format="%" if percent else "~g", grid=True, tickCount=5)
+    up = alt.Y("value:Q", title=y, scale=scale, axis=axis)
+    tooltip = [
+        alt.Tooltip("class:N"),
+        alt.Tooltip("x:Q", title=str(x["title"]), format="~g"),
+        alt.Tooltip("value:Q", title=y, format=".1%" if percent else ".4~g"),
+    ]
+    layers = [_span(frame, x, scale), *_lines(frame, chosen, x, up, tooltip)]
+    if overall is not None:
+        layers.append(
+            alt.Chart(table(overall)).mark_line(style="ink", strokeWidth=2, strokeDash=[4, 2]).encode(x=x, y=up)
+        )
+    named = frame if frame["class"].nunique() <= _MOST_NAMED else frame[frame["class"].isin(chosen)]
+    ends = _ends(named, overall, chosen, domain)
+    layers.append(_names(ends, x, up))
+    return alt.layer(*layers, width=_WIDTH, height=_HEIGHT)
+
+
+def _chosen(frame: pd.DataFrame, highlight: Sequence[str] | None) -> dict[str, str]:
+    """The classes that are singled out, each with its colour."""
+    names = frame["class"].unique().tolist()
+    if highlight is None:
+        last = frame.dropna(subset=["value"]).groupby("class", sort=False)["value"].last().sort_values(kind="stable")
+        highlight = list(dict.fromkeys((*last.index[:2], *last.index[-2:])))
+    for name in highlight:
+        if name not in names:
+            raise unknown("class", name, names)
+    return {name: PALETTE[place % len(PALETTE)] for place, name in enumerate(highlight)}
+
+
+def _span(frame: pd.DataFrame, x: alt.X, scale: alt.Scale) -> Chart:
+    span = frame.groupby("x")["value"].agg(["min", "max"]).reset_index()
+    low, high = alt.Y("min:Q", scale=scale), alt.Y2("max:Q")
+    return alt.Chart(table(span)).mark_area(color=FAINT, opacity=0.18).encode(x=x, y=low, y2=high)
+
+
+def _lines(frame: pd.DataFrame, chosen: dict[str, str], x: alt.X, up: alt.Y, tooltip: list[alt.Tooltip]) -> list[Chart]:
+    others = frame[~frame["class"].isin(chosen)]
+    layers = []
+    if 0 < others["class"].nunique() <= _MOST_FAINT:
+        behind = alt.Chart(table(others)).encode(x=x, y=up, detail="class:N", tooltip=tooltip)
+        layers.append(behind.mark_line(color=FAINT, strokeWidth=0.8, opacity=0.8))
+    for place, (name, colour) in enumerate(chosen.items()):  # the data names the class; no text of it is parsed
+        own = frame[frame["class"] == name]
+        base = alt.Chart(table(own)).encode(x=x)
+        if "low" in frame:
+            low, high = alt.Y("low:Q", scale=up["scale"]), alt.Y2("high:Q")
+            layers.append(base.mark_rule(color=colour, opacity=0.6).encode(y=low, y2=high))
+        dash = DASHES[place % len(DASHES)]
+        layers.append(base.mark_line(color=colour, strokeWidth=1.8, strokeDash=dash).encode(y=up))
+        layers.append(base.mark_point(color=colour, size=14, filled=True, opacity=1).encode(y=up, tooltip=tooltip))
+    return layers
+
+
+def _ends(frame: pd.DataFrame, overall: pd.DataFrame | None, chosen: dict[str, str], domain: Domain) -> pd.DataFrame:
+    """Where each name is written: beside the end of its line, but no two on one another."""
+    last = frame.dropna(subset=["value"]).groupby("class", sort=False).last().reset_index()
+    ends = last[["class", "x", "value"]].assign(colour=last["class"].map(chosen).fillna(QUIET))
+    if overall is not None:
+        own = overall.iloc[[-1]][["x", "value"]].assign(**{"class": ALL, "colour": None})
+        ends = pd.concat([ends, own], ignore_index=True)
+    gap = (domain[1] - domain[0]) * (_LETTER + 1) / _HEIGHT
+    ends = ends.sort_values("value", kind="stable")
+    return ends.assign(value=apart(ends["value"].to_numpy(), gap, domain), x=frame["x"].max())
+
+
+def apart(values: Array, gap: float, domain: Domain) -> list[float]:
+    """Ascending values moved as little as possible (least squares) until neighbours are `gap` apart, inside the domain.
+
+    Without the steps between them it is an isotonic regression, and bounds on that are a clipping of it.
+    """
+    if not len(values):
+        return []
+    steps = gap * np.arange(len(values))
+    room = np.clip(optimize.isotonic_regression(values - steps).x, domain[0], max(domain[0], domain[1] - steps[-1]))
+    return list(room + steps)
+
+
+def _names(ends: pd.DataFrame, x: alt.X, up: alt.Y) -> Chart:
+    coloured = ends["colour"].notna()
+    text: Look = {"align": "left", "baseline": "middle", "dx": 6, "fontSize": _LETTER}
+    scale = alt.Scale(domain=up["scale"]["domain"], nice=False, zero=False, clamp=False)
+    where = {"x": x, "y": alt.Y("value:Q", scale=scale, axis=up["axis"], title=up["title"]), "text": "class:N"}
+    classes = (
+        alt.Chart(table(ends[coloured])).mark_text(**text).encode(**where, color=alt.Color("colour:N", scale=None))
+    )
+    return classes + alt.Chart(table(ends[~coloured])).mark_text(style="ink", **text).encode(**where)

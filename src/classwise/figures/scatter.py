@@ -1,0 +1,76 @@
+"""Average against worst class: each run a point with intervals both ways, the better the further up and right.
+
+Worst: the lowest class accuracy, with the interval for the lowest true one (metric worst). Average: the mean of the
+class accuracies ā = (1/C) Σ_c a_c, with the interval of a sum of independent proportions from their Wilson intervals
+[l_c, u_c] (MOVER; Zou & Donner, Statistics in Medicine 2008),
+
+    ā − (1/C) √Σ_c (a_c − l_c)²   to   ā + (1/C) √Σ_c (u_c − a_c)².
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from classwise.figures.style import SHAPES, Chart, Look, run_legend, run_scale, table, under_name
+from classwise.metrics import accuracy, worst
+from classwise.metrics.intervals import Estimate
+from classwise.records import Records
+from classwise.results import Audit
+
+_WIDTH, _HEIGHT = 260, 220
+
+
+def draw(runs: Mapping[str, Records], confidence: float = 0.95) -> Chart:
+    """runs: the records of one attack for each run, by name."""
+    frame = pd.DataFrame([_point(name, rows, confidence) for name, rows in runs.items()])
+    x, y = _axis(alt.X, frame, "average"), _axis(alt.Y, frame, "worst")
+    legend = run_legend(list(runs))
+    shown = [alt.Tooltip(f"{key}:Q", format=".1%") for key in ("average", "worst")]
+    base = alt.Chart(table(frame)).encode(
+        color=alt.Color("run:N", scale=run_scale(list(runs)), legend=legend),
+        tooltip=["run:N", *shown, alt.Tooltip("class:N", title="worst class")],
+    )
+    bars = base.mark_rule(strokeWidth=1.2, opacity=0.7)
+    across = bars.encode(x=x["low"], x2="average_high:Q", y=y["value"])
+    up = bars.encode(y=y["low"], y2="worst_high:Q", x=x["value"])
+    shape = alt.Shape("run:N", scale=run_scale(list(runs), SHAPES), legend=legend)
+    points = base.mark_point(filled=True, size=70, opacity=1).encode(x=x["value"], y=y["value"], shape=shape)
+    return alt.layer(across, up, points, width=_WIDTH, height=_HEIGHT)
+
+
+def average(records: Records, confidence: float = 0.95) -> Estimate:
+    """The mean of the class accuracies with its interval, over the classes that have examples."""
+    found = accuracy.compute(records, confidence=confidence)
+    seen = found.support > 0
+    values, low, high = (part[seen] for part in (found.values, found.low, found.high))
+    mean, size = float(values.mean()), int(seen.sum())
+    below, above = (float(np.sqrt(((values - end) ** 2).sum())) / size for end in (low, high))
+    return Estimate(mean, mean - below, mean + above, int(found.support.sum()))
+
+
+def _point(name: str, rows: Records, confidence: float) -> dict[str, str | float]:
+    mean, lowest = average(rows, confidence), worst.compute(rows, confidence=confidence)
+    point: dict[str, str | float] = {"run": name, "class": lowest.name}
+    point |= {"average": mean.value, "average_low": mean.low, "average_high": mean.high}
+    return point | {"worst": lowest.value, "worst_low": lowest.low, "worst_high": lowest.high}
+
+
+def _axis(channel: type[alt.X] | type[alt.Y], frame: pd.DataFrame, key: str) -> dict[str, Any]:
+    """The channel for the values and for the low ends of the intervals, both with room for all of these."""
+    low, high = float(frame[f"{key}_low"].min()), float(frame[f"{key}_high"].max())
+    room = max(0.08 * (high - low), 0.02)
+    scale = alt.Scale(domain=[max(0.0, low - room), min(1.0, high + room)], nice=False, zero=False)
+    title = "mean accuracy of the classes" if key == "average" else "accuracy of the worst class"
+    rest: Look = {"title": title, "scale": scale, "axis": alt.Axis(format="%", grid=True, tickCount=5)}
+    return {"value": channel(f"{key}:Q", **rest), "low": channel(f"{key}_low:Q", **rest)}
+
+
+def from_runs(audits: Mapping[str, Audit], attack: str | None = None) -> Chart:
+    """All audits in one plot; the confidence is the first one's."""
+    confidence = next(iter(audits.values())).confidence
+    return under_name(draw({name: audit.rows(attack) for name, audit in audits.items()}, confidence), list(audits))

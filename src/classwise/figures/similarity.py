@@ -1,0 +1,88 @@
+"""Cosine similarity between classes beside their confusion: are the classes a model sees as alike those it confuses?
+
+Benz et al. ("Robustness may be at odds with fairness", 2020), Section 3.2: cos(z̄_i, z̄_j) of the mean logit vectors of
+two true classes, against the share of class i that is taken for class j.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from classwise.errors import UserError
+from classwise.figures.lines import apart
+from classwise.figures.style import PALETTE, SEQUENTIAL, Chart, ordered, table
+from classwise.figures.sweep import tidy
+from classwise.figures.weight_norm import correlation
+
+_MOST_LABELS = 40
+_NAMED_PAIRS = 5
+_SEEN = 0.02  # of the largest share, under which a dot would be a speck
+_CELL, _SIDE, _SCATTER = 22, 420, 220  # points: a cell where there is room, the matrix at most, the plot beside it
+_LINE = 11
+
+
+def draw(data: pd.DataFrame, order: Sequence[str] | None = None) -> Chart:
+    """Left, a matrix whose colour is the cosine and whose dots are as large as the confusion; right, pair by pair.
+
+    data: one row per ordered pair of classes: true, predicted, cosine, share (of the true class, a fraction). Pairs of
+    a class with itself are left out. ρ is Spearman's; pairs share classes, so it comes without an interval.
+    order: class names in the order wanted.
+    """
+    frame = tidy(data, "similarity", names=("true", "predicted"), numbers=("cosine", "share"))
+    names = ordered(list(dict.fromkeys([*frame["true"], *frame["predicted"]])), order)
+    pairs = frame[frame["true"] != frame["predicted"]]
+    if pairs.empty:
+        raise UserError("similarity compares pairs of different classes; the table pairs each class only with itself.")
+    rho = correlation(pairs["cosine"].to_numpy(), pairs["share"].to_numpy())[0]
+    said = "ρ is not defined" if np.isnan(rho) else f"ρ = {rho:.2f} over {len(pairs):,} ordered pairs"
+    return alt.hconcat(_matrix(pairs, names), _scatter(pairs).properties(title=said), spacing=24)
+
+
+def _matrix(pairs: pd.DataFrame, names: list[str]) -> Chart:
+    side = min(_CELL * len(names), _SIDE)
+    axis = alt.Axis(labels=len(names) <= _MOST_LABELS, ticks=False, domain=False, labelOverlap=False)
+    base = alt.Chart(table(pairs), width=side, height=side).encode(
+        x=alt.X("predicted:N", sort=names, scale=alt.Scale(domain=names), axis=axis, title="predicted"),
+        y=alt.Y("true:N", sort=names, scale=alt.Scale(domain=names), axis=axis, title="true class"),
+        tooltip=_tooltip(),
+    )
+    colour = alt.Color(
+        "cosine:Q",
+        scale=alt.Scale(scheme=SEQUENTIAL),
+        legend=alt.Legend(title="cosine", format=".1f", gradientLength=70),
+    )
+    size = alt.Size(
+        "share:Q",
+        scale=alt.Scale(range=[0, (0.8 * side / len(names)) ** 2], zero=True),
+        legend=alt.Legend(
+            title="taken for", format="%", symbolFillColor="white", symbolStrokeColor="black", tickCount=3
+        ),
+    )
+    dots = base.properties(data=table(pairs[pairs["share"] > _SEEN * pairs["share"].max()])).encode(size=size)
+    outline = 0.7 if side < _SIDE else 0.4
+    circles = dots.mark_circle(fill="white", stroke="black", strokeWidth=outline, opacity=1)
+    return base.mark_rect().encode(color=colour) + circles
+
+
+def _scatter(pairs: pd.DataFrame) -> Chart:
+    x = alt.X("cosine:Q", title="cosine of the mean logits", scale=alt.Scale(zero=False))
+    y = alt.Y("share:Q", title="share taken for the other class", axis=alt.Axis(format="%"))
+    points = (
+        alt.Chart(table(pairs), width=_SCATTER, height=_SCATTER)
+        .mark_point(filled=True, opacity=0.5, size=30 if len(pairs) < 500 else 6, color=PALETTE[0])
+        .encode(x=x, y=y, tooltip=_tooltip())
+    )
+    top = pairs.nlargest(_NAMED_PAIRS, "share").sort_values("share", kind="stable")
+    most = float(pairs["share"].max())
+    places = apart(top["share"].to_numpy(), most * _LINE / _SCATTER, (0.0, most))
+    named = alt.Chart(table(top.assign(pair=top["true"] + " → " + top["predicted"], share=places)))
+    return points + named.mark_text(align="right", dx=-6, limit=_SCATTER).encode(x=x, y=y, text="pair:N")
+
+
+def _tooltip() -> list[str | alt.Tooltip]:
+    cosine = alt.Tooltip("cosine:Q", format=".2f")
+    return ["true:N", "predicted:N", cosine, alt.Tooltip("share:Q", format=".1%")]

@@ -1,0 +1,95 @@
+"""Robustness of each class beside the norm of its row of the classifier's weights, and how far the two go together.
+
+Tian et al. ("Intriguing class-wise properties of adversarial training", 2020), Figure 4: after adversarial training
+robustness grows nearly monotonically with ‖w_c‖₂. The paper scales both to [0, 1]; here both keep their units.
+
+    ρ            Spearman's rank correlation, for "monotonically"
+    interval     tanh(artanh ρ ± z √((1 + ρ²/2) / (n − 3)))                                Bonett & Wright 2000
+"""
+
+from __future__ import annotations
+
+import altair as alt
+import numpy as np
+import pandas as pd
+from scipy import special, stats
+
+from classwise.figures.style import PALETTE, Chart, table
+from classwise.figures.sweep import tidy
+from classwise.metrics.intervals import Array, check_confidence
+
+_MOST_LABELS = 40
+_STEP, _HEIGHT, _WIDTH = 14, 480, 150
+
+
+def draw(data: pd.DataFrame, confidence: float = 0.95, measure: str = "robust accuracy") -> Chart:
+    """Two columns of dots, the classes from the most to the least robust; ρ with its interval in the title.
+
+    data: one row per class: class, accuracy (a fraction), norm, and low and high (of the accuracy) if known. With a
+    column model there is a pair of columns for each model.
+    """
+    check_confidence(confidence)
+    names = ("class", "model") if "model" in data else ("class",)
+    frame = tidy(data, "weight_norm", names=names, numbers=("accuracy", "norm"), optional=("low", "high"))
+    if "model" not in frame:
+        return _pair(frame, [_said(frame, confidence)], measure)
+    models = frame.groupby("model", sort=False)
+    pairs = [_pair(own, [str(name), _said(own, confidence)], measure) for name, own in models]
+    return alt.hconcat(*pairs, spacing=30)
+
+
+def correlation(x: Array, y: Array, confidence: float = 0.95) -> tuple[float, float, float]:
+    """Spearman's ρ and its interval; NaN where a side has one value only, no interval under four pairs."""
+    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    seen = np.isfinite(x) & np.isfinite(y)
+    x, y, n = x[seen], y[seen], int(seen.sum())
+    if n < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return float("nan"), float("nan"), float("nan")
+    rho = float(np.clip(stats.spearmanr(x, y).statistic, -1, 1))
+    if n < 4:
+        return rho, float("nan"), float("nan")
+    half = special.ndtri((1 + confidence) / 2) * np.sqrt((1 + rho**2 / 2) / (n - 3))
+    with np.errstate(divide="ignore"):  # ρ = ±1 has an interval of no width
+        low, high = np.tanh(np.arctanh(rho) + np.array([-half, half]))
+    return rho, float(low), float(high)
+
+
+def _said(frame: pd.DataFrame, confidence: float) -> str:
+    rho, low, high = correlation(frame["norm"].to_numpy(), frame["accuracy"].to_numpy(), confidence)
+    if np.isnan(rho):
+        return "ρ is not defined"
+    within = "" if np.isnan(low) else f" ({confidence:.0%} interval {low:.2f} to {high:.2f})"
+    return f"ρ = {rho:.2f}{within}".replace("-", "−")
+
+
+def _pair(frame: pd.DataFrame, title: list[str], measure: str) -> Chart:
+    frame = frame.sort_values("accuracy", ascending=False, na_position="last", kind="stable")
+    order = list(frame["class"])
+    many = len(order) > _MOST_LABELS
+    base = alt.Chart(table(frame), width=_WIDTH, height=_HEIGHT if many else alt.Step(_STEP)).encode(
+        tooltip=["class:N", alt.Tooltip("accuracy:Q", format=".1%"), alt.Tooltip("norm:Q", format=".4g")]
+    )
+    dots = base.mark_point(filled=True, opacity=1, size=14 if many else 30)
+    names, bare = _rows(order, named=not many), _rows(order, named=False)
+    axis = alt.Axis(format="%", tickCount=4)
+    accuracy = alt.X("accuracy:Q", title=measure, axis=axis, scale=alt.Scale(zero=False, padding=6))
+    left: Chart = dots.encode(x=accuracy, y=names, color=alt.value(PALETTE[0]))
+    if "low" in frame:
+        whiskers = base.mark_rule(color=PALETTE[0])
+        left = (
+            whiskers.encode(
+                x=alt.X("low:Q", title=measure, axis=axis, scale=alt.Scale(zero=False, padding=6)), x2="high:Q", y=names
+            )
+            + left
+        )
+    norm = alt.X(
+        "norm:Q", title="norm of the weights", axis=alt.Axis(tickCount=4), scale=alt.Scale(zero=False, padding=6)
+    )
+    right = dots.encode(x=norm, y=bare, color=alt.value(PALETTE[3]), shape=alt.value("diamond"))
+    return alt.hconcat(left, right, title=title, spacing=12)
+
+
+def _rows(order: list[str], named: bool) -> alt.Y:
+    few = len(order) <= _MOST_LABELS
+    axis = alt.Axis(labels=named, ticks=False, domain=False, labelOverlap=False, grid=few)
+    return alt.Y("class:N", sort=order, scale=alt.Scale(domain=order), title=None, axis=axis)

@@ -1,0 +1,207 @@
+// Confusion: a grid of buttons while its cells can be read, a canvas beyond, and in both cases the list of what happens most.
+
+const MOST_CELLS = 40; // classes of a grid
+const MOST_NUMBERS = 20; // classes whose shares are written into the cells
+const MOST_LISTED = 12;
+const GRAIN = 2.4; // pixels of the canvas a lone error covers at least
+
+// The confusion of a view as a list of errors, and its sums; for groups, the errors between them.
+function errorsOf(run, view, level) {
+  const names = level === "group" ? run.rollup.names : run.classes;
+  const at = level === "group" ? (place) => run.rollup.of[place] : (place) => place;
+  const totals = level === "group" ? view.groups.n : view.rows.n;
+  const cells = new Map();
+  const flat = view.errors;
+  for (let k = 0; k < flat.length; k += 3) {
+    const [i, j] = [at(flat[k]), at(flat[k + 1])];
+    const key = i * names.length + j;
+    cells.set(key, (cells.get(key) || 0) + flat[k + 2]);
+  }
+  const errors = [...cells].map(([key, n]) => {
+    const [i, j] = [Math.floor(key / names.length), key % names.length];
+    return { i, j, n, share: n / totals[i] };
+  });
+  return { names, totals, errors, cells, order: level === "group" ? names.map((_, k) => k) : run.order };
+}
+
+function tell({ names, totals }, { i, j, n, share }) {
+  return `${names[i]} → ${names[j]}: ${percent(share)} (${count(n)} of ${plural(totals[i], "image")})`;
+}
+
+// Black or white, whichever can be read on the colour: one of them always reaches 4.5 to 1.
+function inkOn(rgb) {
+  const linear = rgb.map((v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.179 ? "#000" : "#fff";
+}
+
+const triple = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim().split(/\s+/).map(Number);
+const mix = (paper, accent, weight) => paper.map((v, k) => Math.round(v + (accent[k] - v) * weight));
+
+function drawConfusion(state, run, view) {
+  const table = errorsOf(run, view, state.level);
+  const room = byId("confusion-room");
+  const peak = Math.max(...table.errors.map((error) => error.share), 1e-9);
+  const large = table.names.length > MOST_CELLS;
+  room.replaceChildren(large ? confusionCanvas(table, peak, run, view, state) : confusionGrid(table, peak, run, view, state));
+  byId("readout").textContent = large
+    ? "Point at a dot to read it; click to see its images."
+    : "Point at a cell to read it; click it, or press Enter, to see its images.";
+  listErrors(state, run, view, table);
+}
+
+function confusionGrid(table, peak, run, view, state) {
+  const { names, order, cells, totals } = table;
+  const [paper, accent] = [triple("--paper-rgb"), triple("--accent-rgb")];
+  const group = names.length <= MOST_NUMBERS;
+  const say = (text) => () => (byId("readout").textContent = text);
+  const head = order.map((j) => h("th", { scope: "col" }, h("span", {}, names[j])));
+  const body = order.map((i) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, names[i]),
+      ...order.map((j) => {
+        const n = cells.get(i * names.length + j) || 0;
+        if (i === j && state.level === "class") {
+          const right = view.rows.accuracy[i];
+          return h("td", { class: "diagonal", onmouseenter: say(`${names[i]} is recognised: ${percent(right)}`) }, group && known(right) ? percent(right, 0).slice(0, -1) : "");
+        }
+        if (!n) return h("td", {});
+        const error = { i, j, n, share: n / totals[i] };
+        const colour = mix(paper, accent, Math.max(error.share / peak, 0.04));
+        const text = tell(table, error);
+        const show = say(text);
+        const button = h(
+          "button",
+          { type: "button", tabindex: "-1", "aria-label": text, "data-i": i, "data-j": j, onmouseenter: show, onfocus: show, onclick: () => openCell(run, view, table, error, state) },
+          group ? (error.share < 0.005 ? "·" : percent(error.share, 0).slice(0, -1)) : "",
+        );
+        button.style.background = `rgb(${colour.join(" ")})`;
+        button.style.color = inkOn(colour);
+        return h("td", {}, button);
+      }),
+    ),
+  );
+  const grid = h(
+    "table",
+    { class: `grid ${group ? "" : "dense"}`, onkeydown: walkGrid },
+    h("caption", { class: "unseen" }, `Confusion under ${view.attack}: rows are true classes, columns predicted ones, numbers are percent of the row. Arrow keys move from cell to cell.`),
+    h("thead", {}, h("tr", {}, h("td", { class: "corner" }, "predicted →\ntrue ↓"), ...head)),
+    h("tbody", {}, ...body),
+  );
+  const first = grid.querySelector("button");
+  if (first) first.tabIndex = 0;
+  return grid;
+}
+
+// Arrow keys step to the next cell that holds an error; one cell at a time is in the order of Tab.
+function walkGrid(event) {
+  const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
+  const from = event.target.closest("td");
+  if (!step || !from) return;
+  event.preventDefault();
+  const rows = [...event.currentTarget.querySelectorAll("tbody tr")].map((row) => [...row.children]);
+  let y = rows.findIndex((row) => row.includes(from));
+  let x = rows[y].indexOf(from);
+  for (;;) {
+    [y, x] = [y + step[0], x + step[1]];
+    const cell = rows[y] && rows[y][x];
+    if (!cell) return;
+    const button = cell.querySelector("button");
+    if (!button) continue;
+    event.target.tabIndex = -1;
+    button.tabIndex = 0;
+    button.focus();
+    return;
+  }
+}
+
+function confusionCanvas(table, peak, run, view, state) {
+  const { names, order, errors } = table;
+  const size = 1000;
+  const place = new Map(order.map((at, k) => [at, k]));
+  const cell = size / names.length;
+  const canvas = h("canvas", { width: size, height: size, role: "img", "aria-label": `Confusion of ${names.length} classes under ${view.attack}; the list beside it holds its largest entries.` });
+  const brush = canvas.getContext("2d");
+  brush.fillStyle = `rgb(${triple("--accent-rgb").join(" ")})`;
+  const side = Math.max(cell, GRAIN);
+  for (const { i, j, share } of errors) {
+    brush.globalAlpha = 0.12 + 0.88 * Math.sqrt(share / peak); // the root, so that rare errors are still seen
+    brush.fillRect(place.get(j) * cell, place.get(i) * cell, side, side);
+  }
+  const found = (event) => {
+    const box = canvas.getBoundingClientRect();
+    const [x, y] = [((event.clientX - box.left) / box.width) * size, ((event.clientY - box.top) / box.height) * size];
+    let [best, nearest] = [null, Math.max(cell, 7)];
+    for (const error of errors) {
+      const away = Math.max(Math.abs(place.get(error.j) * cell + cell / 2 - x), Math.abs(place.get(error.i) * cell + cell / 2 - y));
+      if (away < nearest || (away === nearest && best && error.n > best.n)) [best, nearest] = [error, away];
+    }
+    return best;
+  };
+  canvas.addEventListener("mousemove", (event) => {
+    const error = found(event);
+    canvas.style.cursor = error ? "pointer" : "default";
+    if (error) byId("readout").textContent = tell(table, error);
+  });
+  canvas.addEventListener("click", (event) => {
+    const error = found(event);
+    if (error) openCell(run, view, table, error, state);
+  });
+  return canvas;
+}
+
+function listErrors(state, run, view, table) {
+  const wanted = state.errorsOf.toLowerCase();
+  const chosen = table.errors.filter(({ i, j }) => !wanted || [i, j].some((k) => table.names[k].toLowerCase().includes(wanted)));
+  const top = chosen.sort((a, b) => b.n - a.n || b.share - a.share).slice(0, MOST_LISTED);
+  const items = top.map((error) => {
+    const { i, j, n, share } = error;
+    const label = h("span", { class: "pair" }, table.names[i], h("span", { class: "arrow", "aria-label": "taken for" }, " → "), table.names[j]);
+    const numbers = h("span", { class: "amount" }, `${percent(share)} · ${count(n)}`);
+    return h("li", {}, h("button", { type: "button", onclick: () => openCell(run, view, table, error, state) }, label, numbers));
+  });
+  byId("errors-list").replaceChildren(...items);
+  byId("errors-none").hidden = items.length > 0;
+}
+
+function cellImages(run, view, table, error, state) {
+  if (state.level === "class") return view.flips[`${error.i},${error.j}`] || [];
+  const inside = Object.entries(view.flips).filter(([key]) => {
+    const [i, j] = key.split(",").map((at) => run.rollup.of[at]);
+    return i === error.i && j === error.j;
+  });
+  return inside.flatMap(([, flips]) => flips).slice(0, 8);
+}
+
+function openCell(run, view, table, error, state) {
+  const { i, j, n, share } = error;
+  const flips = cellImages(run, view, table, error, state);
+  const before = run.views[0] === view ? null : errorsOf(run, run.views[0], state.level).cells.get(i * table.names.length + j) || 0;
+  byId("cell-title").replaceChildren(table.names[i], h("span", { class: "arrow", "aria-label": "taken for" }, " → "), table.names[j]);
+  const without = before === null ? "" : ` Without an attack: ${count(before)}.`;
+  byId("cell-text").textContent = `${count(n)} of ${plural(table.totals[i], "image")} of ${table.names[i]} (${percent(share)}) under ${view.attack}, ${run.name}.${without}`;
+  const shown = flips.length ? (flips.length < n ? `Shown are the ${flips.length} most confident errors there are images of.` : "") : view.why;
+  byId("cell-note").textContent = shown || "";
+  byId("cell-images").replaceChildren(...flips.map((flip) => flipFigure(run, flip)));
+  byId("cell").showModal();
+}
+
+function flipFigure(run, flip) {
+  const truth = run.classes[flip.true];
+  const taken = run.classes[flip.taken];
+  const image = (number, alt, caption) =>
+    h("div", {}, h("img", { src: `data:image/png;base64,${DATA.images[number]}`, alt }), h("span", {}, caption));
+  return h(
+    "figure",
+    {},
+    h(
+      "div",
+      { class: "triple" },
+      image(flip.images[0], `Image ${flip.index}, clean: ${truth}`, truth),
+      image(flip.images[1], `Image ${flip.index}, attacked: taken for ${taken}`, `${taken} ${percent(flip.confidence, 0)}`),
+      image(flip.images[2], `What the attack added, ${flip.factor} times amplified`, `difference ×${flip.factor}`),
+    ),
+    h("figcaption", {}, `image ${flip.index}, ${flip.attack}`),
+  );
+}

@@ -1,0 +1,23 @@
+// Elements, numbers and words. Text is only ever set as text: no name from the data is read as markup.
+
+function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (value === true) element.setAttribute(key, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(key, value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+const byId = (id) => document.getElementById(id);
+const known = (value) => value !== null && value !== undefined;
+const percent = (value, digits = 1) => (known(value) ? `${(100 * value).toFixed(digits)}%` : "–");
+const count = (value) => value.toLocaleString("en");
+const plural = (number, word, many = `${word}s`) => `${count(number)} ${number === 1 ? word : many}`;
+
+// Read aloud by a screen reader, seen by nobody.
+function announce(text) {
+  byId("announcer").textContent = text;
+}

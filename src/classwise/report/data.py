@@ -1,0 +1,167 @@
+"""What the page's script reads of a run: columns of numbers, the errors of each attack, and where images are.
+
+An error is three numbers in a row, true class, predicted class, how many; of a million cells most are empty. Fractions
+are cut to four digits: a page shows three.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from classwise import metrics
+from classwise.metrics import confusion, groups, intervals, p_worst, superclass
+from classwise.records import CLEAN, WORST_CASE, Array, Records
+from classwise.results import Audit
+
+_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Rollup:
+    """Classes put together: by the data's superclasses where there are any, else by groups found in the confusion."""
+
+    kind: str
+    names: tuple[str, ...]
+    of: Array  # the group of each class
+
+
+def of_run(
+    name: str,
+    audit: Audit,
+    found: groups.Groups,
+    flips: Mapping[str, Mapping[str, Any]],
+    why: Mapping[str, str],
+) -> dict[str, Any]:
+    """One run. flips: by attack and cell the images there are (`classwise.report.flips`); why: if there are none."""
+    rollup = roll_up(audit, found)
+    attacks = list(dict.fromkeys((*audit.names, audit.headline)))
+    views = [
+        {"attack": called(attack), **_view(audit, attack, rollup), "flips": flips.get(attack, {}), "why": why.get(attack, "")}
+        for attack in attacks
+    ]
+    classes = list(audit.records.class_names)
+    return {
+        "name": name,
+        "confidence": audit.confidence,
+        "classes": classes,
+        "slugs": slugs(classes),
+        "headline": attacks.index(audit.headline),
+        "order": _order(audit, found, rollup),
+        "rollup": rollup and {"kind": rollup.kind, "names": list(rollup.names), "of": rollup.of.tolist()},
+        "views": views,
+    }
+
+
+def called(attack: str) -> str:
+    """What the page calls an attack."""
+    return "the worst case" if attack == WORST_CASE else attack
+
+
+def roll_up(audit: Audit, found: groups.Groups) -> Rollup | None:
+    """The groups of an audit's classes; None where all classes would be in one, or each in its own."""
+    records = audit.records
+    if records.meta.superclasses:
+        return Rollup("superclasses", tuple(records.meta.superclasses), superclass.superclass_of(records))
+    names = [_named(members) for members in found.members]
+    of = np.where(found.number < 0, len(names), found.number)
+    if (found.number < 0).any():
+        names.append("without images")
+    return None if len(names) in (1, records.num_classes) else Rollup("groups", tuple(names), of)
+
+
+def _order(audit: Audit, found: groups.Groups, rollup: Rollup | None) -> list[int]:
+    """Superclass after superclass, and within each, or overall, like beside like as the tree lists them."""
+    number = {name: place for place, name in enumerate(audit.records.class_names)}
+    listed = [number[name] for name in found.order]
+    if rollup is None or rollup.kind != "superclasses":
+        return listed
+    return sorted(listed, key=lambda place: int(rollup.of[place]))
+
+
+def _named(members: Sequence[str], most: int = 3) -> str:
+    return ", ".join(members[:most]) + (f" +{len(members) - most}" if len(members) > most else "")
+
+
+def _view(audit: Audit, attack: str, rollup: Rollup | None) -> dict[str, Any]:
+    rows = audit.rows(attack)
+    table = metrics.by_class(rows, audit.confidence)
+    number = {name: place for place, name in enumerate(audit.records.class_names)}
+    taken = [None if pd.isna(other) else number[other] for other in table["confused_with"]]
+    columns = {key: numbers(table[key]) for key in ("accuracy", "low", "high", "p_worst")}
+    return {
+        "rows": {
+            "n": table["n"].tolist(),
+            **columns,
+            "taken": taken,
+            "share": numbers(table["confused_share"]),
+        },
+        "groups": None if rollup is None else _grouped(table, rollup, audit.confidence),
+        "errors": errors(rows),
+    }
+
+
+def _grouped(table: pd.DataFrame, rollup: Rollup, confidence: float) -> dict[str, Any]:
+    """The class table summed over groups: an example still counts as right only if its class is."""
+    size = len(rollup.names)
+    correct, support = (
+        np.bincount(rollup.of, weights=table[key], minlength=size).astype(np.int64) for key in ("correct", "n")
+    )
+    low, high = intervals.bounds(correct, support, confidence)
+    return {
+        "n": support.tolist(),
+        "accuracy": numbers(intervals.ratio(correct, support)),
+        "low": numbers(low),
+        "high": numbers(high),
+        "p_worst": numbers(p_worst.probabilities(correct, support)),
+    }
+
+
+def errors(rows: Records) -> list[int]:
+    """The confusion off its diagonal: true, predicted, how many; true, predicted, …"""
+    counts = confusion.compute(rows)
+    np.fill_diagonal(counts, 0)
+    true, predicted = np.nonzero(counts)
+    return [int(value) for value in np.stack([true, predicted, counts[true, predicted]], axis=1).reshape(-1)]
+
+
+def numbers(values: Any) -> list[float | None]:
+    """Fractions for JSON: few digits, and None for what is not defined."""
+    return [
+        None if not np.isfinite(value) else round(float(value), _DIGITS) for value in np.asarray(values, dtype=float)
+    ]
+
+
+def slugs(names: Sequence[str]) -> list[str]:
+    """A distinct name for each class that can stand in an address: ``#class-cat``."""
+    made: list[str] = []
+    taken: set[str] = set()
+    for place, name in enumerate(names):
+        plain = unicodedata.normalize("NFKC", name).lower()
+        slug = re.sub(r"[^\w]+", "-", plain).strip("-") or str(place)
+        while slug in taken:
+            slug += f"-{place}"
+        taken.add(slug)
+        made.append(slug)
+    return made
+
+
+def headline_numbers(audit: Audit) -> list[tuple[str, str, str]]:
+    """What stands under the verdict: number, what it is, and its interval or remark."""
+    total = metrics.overall.compute(audit.rows(), confidence=audit.confidence)
+    clean = metrics.overall.compute(audit.rows(CLEAN), confidence=audit.confidence)
+    worst, spread = audit.worst, metrics.mcd.compute(audit.rows())
+    between = f"{100 * total.low:.1f} to {100 * total.high:.1f}"
+    lowest = f"{100 * worst.low:.1f} to {100 * worst.high:.1f} for the lowest of all classes"
+    return [
+        (f"{worst.value:.1%}", f"weakest class, {worst.name}", lowest),
+        (f"{total.value:.1%}", f"robust over all, {called(audit.headline)}", between),
+        (f"{clean.value:.1%}", "right without an attack", f"{100 * clean.low:.1f} to {100 * clean.high:.1f}"),
+        (f"{100 * spread:.1f}", "points from best to worst class", f"{total.support:,} images"),
+    ]

@@ -1,0 +1,111 @@
+"""What an example of the documentation is run with where the real thing is large, far away or slow.
+
+A block asks for one by name in the note before it, `<!-- example: with cifar10, weights -->`; docs/extending.md lists
+them. Each makes files in the folder the page's examples run in, or makes something smaller for the rest of the page.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+import classwise as cw
+from classwise.datasets import cifar10 as cifar10_files
+from classwise.training import recipe
+
+_IMAGES = 40  # in a stand-in's split of a data set
+_NETWORK = "resnet:width=8,blocks=1-1"
+
+StandIn = Callable[[Path, pytest.MonkeyPatch], None]
+
+
+def cifar10(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """CIFAR-10's own files in data/, with forty images of noise in each."""
+    home = folder / "data" / "cifar-10-batches-py"
+    home.mkdir(parents=True, exist_ok=True)
+    draw = np.random.default_rng(0)
+    labels = [number % len(cifar10_files.CLASS_NAMES) for number in range(_IMAGES)]
+    for name in ("test_batch", *(f"data_batch_{part}" for part in range(1, 6))):
+        pixels = draw.integers(0, 256, (_IMAGES, 3072), dtype=np.uint8)
+        (home / name).write_bytes(pickle.dumps({"data": pixels, "labels": labels}, protocol=2))
+
+
+def pictures(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Small pictures in pictures/, a folder for each of two classes."""
+    draw = np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        home = folder / "pictures" / name
+        home.mkdir(parents=True, exist_ok=True)
+        for number in range(4):
+            Image.fromarray(draw.integers(0, 256, (40, 48, 3), dtype=np.uint8)).save(home / f"{number}.png")
+
+
+def weights(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """m.pt: weights of the README's small ResNet as chance would have them."""
+    model = cw.load_model("resnet:width=16,blocks=1-1-1-1", num_classes=len(cifar10_files.CLASS_NAMES), in_channels=3)
+    torch.save(model.state_dict(), folder / "m.pt")
+
+
+def short_training(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Every training: a tiny network, four images of each class, one epoch, one step of the inner attack."""
+    load = recipe.load
+
+    def shortened(source: Any, changes: Any = ()) -> recipe.Recipe:
+        full = load(source, changes)
+        own = {"steps": 1} if hasattr(full.method, "steps") else {}
+        return dataclasses.replace(
+            full,
+            data=dataclasses.replace(full.data, per_class=4, validation=min(full.data.validation, 1)),
+            model=dataclasses.replace(full.model, spec=_NETWORK),
+            method=dataclasses.replace(full.method, **own),
+            train=dataclasses.replace(full.train, epochs=1, batch=10, phases=()),
+            validate=dataclasses.replace(full.validate, attack=("pgd-1",)),
+        )
+
+    patch.setattr(recipe, "load", shortened)
+
+
+def runs(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Finished audits of the same digits in runs/madry, runs/trades and runs/wat, adversarial images kept."""
+    for name, strength in {"madry": 1e-3, "trades": 1e-2, "wat": 1e-1}.items():
+        out = folder / "runs" / name
+        if name in _kept:
+            shutil.copytree(_kept[name], out)
+        else:
+            cw.audit(_linear(strength), "digits", "pgd-20", 0.1, out=out, save_adversarial=True, progress=False)
+            _kept[name] = out
+
+
+_kept: dict[str, Path] = {}  # the audits are the same for every page
+
+
+def _linear(strength: float) -> nn.Module:
+    """A linear classifier of the digits that has learnt something; the weaker its penalty, the more."""
+    images = cw.load_data("digits", split="train")
+    x, y = images.batch(np.arange(len(images)))
+    fitted = LogisticRegression(C=strength, max_iter=200).fit(x.flatten(1).numpy(), y.numpy())
+    layer = nn.Linear(x[0].numel(), images.num_classes)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(fitted.coef_))
+        layer.bias.copy_(torch.from_numpy(fitted.intercept_))
+    return nn.Sequential(nn.Flatten(), layer)
+
+
+STAND_INS: dict[str, StandIn] = {
+    "cifar10": cifar10,
+    "pictures": pictures,
+    "runs": runs,
+    "short training": short_training,
+    "weights": weights,
+}
