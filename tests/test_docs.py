@@ -45,8 +45,18 @@ NOT_RUN = {
 }
 #: Why a block may say that it is only checked.
 REASONS = {"synopsis", "your own files", "many processes"}
-#: What `…` in a command stands for: the options it has not got.
-REST = {"--model": "resnet:width=8,blocks=1-1", "--data": "digits", "--limit": "20"}
+#: What `…` in an audit stands for: those of these options that it has not got.
+REST = {"--model": "linear.py:make", "--data": "digits", "--limit": "20"}
+#: A random linear classifier, which an attack breaks at once.
+LINEAR = """
+import torch
+from torch import nn
+
+def make(num_classes, in_channels):
+    layer = nn.Linear(in_channels * 64, num_classes)
+    nn.init.normal_(layer.weight, generator=torch.Generator().manual_seed(0))
+    return nn.Sequential(nn.AdaptiveAvgPool2d(8), nn.Flatten(), layer)
+"""
 
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 
@@ -55,7 +65,9 @@ by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_
 
 
 def whole(words: Sequence[str]) -> list[str]:
-    """A classwise command with `…` filled in."""
+    """A classwise command with the `…` of an audit filled in."""
+    if "audit" not in words:
+        return list(words)
     given = {word.partition("=")[0] for word in words}
     rest = [part for key, value in REST.items() if key not in given for part in (key, value)]
     place = words.index("…") if "…" in words else len(words)
@@ -123,6 +135,7 @@ class Page:
         patch.chdir(folder)
         patch.syspath_prepend(str(folder))
         patch.setitem(sys.modules, "example", self.module)
+        (folder / "linear.py").write_text(LINEAR, encoding="utf-8")
 
     def run(self, block: Block) -> None:
         for name in block.stand_ins:

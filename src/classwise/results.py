@@ -188,7 +188,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except (ValueError, OSError) as error:
-        raise UserError(f"{path} is damaged ({error}); audit again with --overwrite.") from error
+        raise UserError(f"{path} is damaged ({error}); begin the run anew with --overwrite.") from error
 
 
 def write_text(path: Path, text: str) -> None:

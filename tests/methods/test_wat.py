@@ -153,7 +153,7 @@ def test_a_probability_of_zero_does_not_make_the_loss_infinite():
 
 def test_it_validates_with_its_own_training_attack():
     method = methods.parse("wat", {"steps": 7, "step": "0.007"})
-    assert method.validation() == {"wat": KlPgd(steps=7, step=0.007)}
+    assert method.validation() == {"wat": KlPgd(steps=7, step=0.007, clamp=False)}
 
 
 def test_nothing_held_out_names_the_remedy():

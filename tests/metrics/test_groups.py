@@ -29,12 +29,8 @@ def test_pairs_that_flip_are_groups_the_weakest_first(from_confusion):
     found = groups.compute(from_confusion(COUNTS, NAMES))
     assert found.members == (("cat", "dog"), ("car", "truck", "ship"))
     assert found.number.tolist() == [0, 0, 1, 1, 1]
-    assert [found.order.index(a) - found.order.index(b) for a, b in (("cat", "dog"), ("car", "truck"))] in (
-        [1, 1],
-        [1, -1],
-        [-1, 1],
-        [-1, -1],
-    )
+    assert abs(found.order.index("cat") - found.order.index("dog")) == 1
+    assert abs(found.order.index("car") - found.order.index("truck")) == 1
     # cat: 50 of 60 errors become dog; ship: 10 of 10 become car
     np.testing.assert_allclose(found.inside, [50 / 60, 30 / 34, 38 / 40, 20 / 22, 1])
     assert found.superclasses is None
@@ -108,12 +104,12 @@ def test_rand_index_agrees_with_sklearn():
 
 
 def test_p_value_is_the_share_of_all_assignments():
-    """Every order of six classes tried, by sklearn's index."""
-    found, known = np.array([0, 0, 0, 1, 1, 2]), np.array([0, 0, 1, 1, 1, 0])
+    """Every order of five classes tried, by sklearn's index."""
+    found, known = np.array([0, 0, 1, 1, 2]), np.array([0, 0, 1, 1, 1])
     index = adjusted_rand_score(known, found)
-    tried = [adjusted_rand_score(known, found[list(order)]) for order in itertools.permutations(range(6))]
+    tried = [adjusted_rand_score(known, found[list(order)]) for order in itertools.permutations(range(5))]
     exact = np.mean(np.array(tried) >= index - 1e-12)
-    assert 0.1 < exact < 0.9
+    assert 0 < exact < 0.9
     assert groups.compare(found, known).p == pytest.approx(exact, abs=0.02)
 
 

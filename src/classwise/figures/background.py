@@ -84,8 +84,8 @@ def _matrix(errors: pd.DataFrame, order: list[str], largest: float, named: bool)
     if len(order) > _MOST_NUMBERS:
         return cells
     tone = alt.condition(f"datum.share > {0.6 * largest}", alt.value("white"), alt.value("black"))
-    some = base.transform_filter("datum.share >= 0.005")
-    return cells + some.mark_text(fontSize=8).encode(text=alt.Text("share:Q", format=".0%"), color=tone)
+    some = base.transform_filter("datum.share >= 0.005").transform_calculate(percent="100 * datum.share")
+    return cells + some.mark_text(fontSize=8).encode(text=alt.Text("percent:Q", format=".0f"), color=tone)
 
 
 def _frames(order: list[str], background: Mapping[str, str], named: bool) -> Chart:

@@ -12,7 +12,7 @@ import altair as alt
 import pandas as pd
 
 from classwise.errors import unknown
-from classwise.figures.style import FAINT, PALETTE, SHAPES, Chart, table
+from classwise.figures.style import FAINT, PALETTE, SHAPES, Chart, run_legend, table
 from classwise.figures.sweep import tidy
 
 _COLOURS = PALETTE[:6]  # black and yellow vanish on a dark or a white page
@@ -35,22 +35,22 @@ def draw(data: pd.DataFrame, highlight: Sequence[str] | None = None) -> Chart:
     for name in chosen:
         if name not in classes:
             raise unknown("class", name, classes)
-    frame["on"] = frame["class"].isin(chosen)
-    looks = _looks(list(frame.loc[frame["on"], by].unique()))
-    frame["colour"] = frame[by].map(lambda key: looks.get(key, (FAINT, ""))[0]).where(frame["on"], FAINT)
-    frame["shape"] = frame[by].map(lambda key: looks.get(key, ("", "circle"))[1]).where(frame["on"], "circle")
-    frame = frame.sort_values("on", kind="stable")  # those in colour lie on top
+    looks = _Looks(by, list(frame.loc[frame["class"].isin(chosen), by].unique()))
     x, y = _place(frame, "x", alt.X), _place(frame, "y", alt.Y)
-    panels = [_panel(frame[frame["kind"] == kind], x, y).properties(title=kind) for kind in kinds]
+    panels = [_panel(frame[frame["kind"] == kind], chosen, looks, x, y).properties(title=kind) for kind in kinds]
     return panels[0] if len(panels) == 1 else alt.hconcat(*panels, spacing=16)
 
 
-def _looks(keys: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """A colour and a shape for each; a pair comes again only after all others have."""
-    return {
-        key: (_COLOURS[at % len(_COLOURS)], SHAPES[(at + at // len(_COLOURS)) % len(SHAPES)])
-        for at, key in enumerate(keys)
-    }
+class _Looks:
+    """A colour and a shape for each class or group; a pair comes again only after all others have."""
+
+    def __init__(self, by: str, keys: list[str]) -> None:
+        places = range(len(keys))
+        colours = [_COLOURS[at % len(_COLOURS)] for at in places]
+        shapes = [SHAPES[(at + at // len(_COLOURS)) % len(SHAPES)] for at in places]
+        legend = run_legend(keys) if by == "group" else None  # classes are named where they lie
+        self.colour = alt.Color(f"{by}:N", scale=alt.Scale(domain=keys, range=colours), legend=legend)
+        self.shape = alt.Shape(f"{by}:N", scale=alt.Scale(domain=keys, range=shapes), legend=legend)
 
 
 def _place(frame: pd.DataFrame, axis: str, channel: type[alt.X] | type[alt.Y]) -> Chart:
@@ -58,19 +58,17 @@ def _place(frame: pd.DataFrame, axis: str, channel: type[alt.X] | type[alt.Y]) -
     return channel(f"{axis}:Q", scale=alt.Scale(domain=ends, padding=8, nice=False, zero=False), axis=None)
 
 
-def _panel(rows: pd.DataFrame, x: alt.X, y: alt.Y) -> Chart:
-    points = (
-        alt.Chart(table(rows), width=_SIDE, height=_SIDE)
-        .mark_point(filled=True, opacity=0.55, size=14 if len(rows) < _MANY_POINTS else 5)
-        .encode(
-            x=x,
-            y=y,
-            color=alt.Color("colour:N", scale=None),
-            shape=alt.Shape("shape:N", scale=None),
-            tooltip=["class:N", "kind:N", *(["group:N"] if "group" in rows else [])],
-        )
+def _panel(rows: pd.DataFrame, chosen: list[str], looks: _Looks, x: alt.X, y: alt.Y) -> Chart:
+    on = rows["class"].isin(chosen)
+    size = 14 if len(rows) < _MANY_POINTS else 5
+    behind, front = (
+        alt.Chart(table(part), width=_SIDE, height=_SIDE)
+        .mark_point(filled=True, opacity=0.55, size=size, color=FAINT)
+        .encode(x=x, y=y, tooltip=["class:N", "kind:N"])
+        for part in (rows[~on], rows[on])
     )
-    centres = rows[rows["on"]].groupby("class", sort=False)[["x", "y"]].median().reset_index()
+    points = behind + front.encode(color=looks.colour, shape=looks.shape)
+    centres = rows[on].groupby("class", sort=False)[["x", "y"]].median().reset_index()
     if len(centres) > _MOST_NAMES:
         return points
     text = alt.Chart(table(centres)).encode(x=x, y=y, text="class:N")

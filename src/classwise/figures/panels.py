@@ -24,6 +24,7 @@ from classwise.points import rounded
 
 _GAP = 8  # points between two images
 _LINE = 11  # points of a line of a caption
+_REACH = 0.35  # how far from mid-grey the largest difference is shown; 0.5 would be black or white
 _SPACE = 3  # points between an image and its caption
 
 
@@ -42,7 +43,7 @@ def draw(data: pd.DataFrame, cell: float = 84) -> Chart:
     base = alt.Chart(table(frame), width=alt.Step(cell + beneath), height=alt.Step(cell + beneath)).encode(
         x=alt.X("column:N", sort=columns, scale=scale, title=None, axis=alt.Axis(orient="top", labelAngle=0, **bare))
     )
-    left = alt.Axis(**bare)
+    left = alt.Axis(labelOffset=-beneath / 2, **bare)
     middle = alt.Y("row:N", sort=rows, scale=scale, title=None, axis=left)
     bottom = alt.Y("row:N", sort=rows, scale=scale, title=None, axis=left, bandPosition=1)
     # By the band's width and not the cell's, so that images follow where a file is made wider or narrower.
@@ -67,7 +68,7 @@ def triples(
         said = ", ".join(f"{count} {what}" for what, count in counts.items())
         raise UserError(f"triples takes one name, and one caption if any, for each pair of images; got {said}.")
     widest = max(float(np.abs(_unit(b) - _unit(a)).max()) for a, b in zip(clean, adversarial, strict=True))
-    times = max(1, int(0.5 / widest + 1e-6)) if widest else 1
+    times = max(1, int(_REACH / widest)) if widest else 1
     rows: list[dict[str, Any]] = []
     for name, before, after, caption in zip(names, clean, adversarial, texts, strict=True):
         rows += [

@@ -7,6 +7,7 @@ two true classes, against the share of class i that is taken for class j.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -20,6 +21,7 @@ from classwise.figures.weight_norm import correlation
 
 _MOST_LABELS = 40
 _NAMED_PAIRS = 5
+_DOT = 0.65  # of a cell's side, the largest dot
 _SEEN = 0.02  # of the largest share, under which a dot would be a speck
 _CELL, _SIDE, _SCATTER = 22, 420, 220  # points: a cell where there is room, the matrix at most, the plot beside it
 _LINE = 11
@@ -55,16 +57,14 @@ def _matrix(pairs: pd.DataFrame, names: list[str]) -> Chart:
         scale=alt.Scale(scheme=SEQUENTIAL),
         legend=alt.Legend(title="cosine", format=".1f", gradientLength=70),
     )
+    outline: dict[str, Any] = {"symbolFillColor": "white", "symbolStrokeColor": "black", "symbolStrokeWidth": 0.7}
     size = alt.Size(
         "share:Q",
-        scale=alt.Scale(range=[0, (0.8 * side / len(names)) ** 2], zero=True),
-        legend=alt.Legend(
-            title="taken for", format="%", symbolFillColor="white", symbolStrokeColor="black", tickCount=3
-        ),
+        scale=alt.Scale(range=[0, (_DOT * side / len(names)) ** 2], zero=True),
+        legend=alt.Legend(title="taken for", format="%", tickCount=3, symbolType="circle", **outline),
     )
     dots = base.properties(data=table(pairs[pairs["share"] > _SEEN * pairs["share"].max()])).encode(size=size)
-    outline = 0.7 if side < _SIDE else 0.4
-    circles = dots.mark_circle(fill="white", stroke="black", strokeWidth=outline, opacity=1)
+    circles = dots.mark_point(fill="white", stroke="black", strokeWidth=0.7 if side < _SIDE else 0.4, opacity=1)
     return base.mark_rect().encode(color=colour) + circles
 
 

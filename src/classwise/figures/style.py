@@ -22,7 +22,7 @@ Chart: TypeAlias = Any
 Look: TypeAlias = dict[str, Any]
 
 #: Okabe and Ito's palette (2008), in an order whose neighbours also differ in grey.
-PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000", "#F0E442")
+PALETTE = ("#0072B2", "#E69F00", "#D55E00", "#56B4E9", "#009E73", "#000000", "#CC79A7", "#F0E442")
 #: Shapes that go with the palette, so that colour is never the only difference.
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-left", "triangle-right")
 #: Dashes that go with the palette.

@@ -43,7 +43,12 @@ def of_run(
     rollup = roll_up(audit, found)
     attacks = list(dict.fromkeys((*audit.names, audit.headline)))
     views = [
-        {"attack": called(attack), **_view(audit, attack, rollup), "flips": flips.get(attack, {}), "why": why.get(attack, "")}
+        {
+            "attack": called(attack),
+            **_view(audit, attack, rollup),
+            "flips": flips.get(attack, {}),
+            "why": why.get(attack, ""),
+        }
         for attack in attacks
     ]
     classes = list(audit.records.class_names)

@@ -81,7 +81,9 @@ class Kept:
                 found[attack] = own
             else:
                 why[attack] = "This audit kept no clean images beside the attacked ones. Audit again to see both here."
-        other = "None of these images was kept: they were wrong already without the attack, or the page ran out of room."
+        other = (
+            "None of these images was kept: they were wrong already without the attack, or the page ran out of room."
+        )
         if not found:
             why[WORST_CASE] = next(iter(why.values()) if len(why) == 1 else iter(list(why.values())[1:]))
         return cls(audit, found, {view: why.get(view, other) for view in (*audit.names, WORST_CASE)})

@@ -78,15 +78,13 @@ def read(folders: Sequence[Path], names: Sequence[str] | None = None) -> Runs:
     if not folders:
         raise UserError("a report needs at least one run folder, of an audit or of a training.")
     if names is not None and not len(folders) == len(names) == len(set(names)):
-        raise UserError(
-            f"{len(folders)} run folders need as many different names; got {', '.join(names) or 'none'}."
-        )
-    paths = [Path(folder).resolve() for folder in folders]
+        raise UserError(f"{len(folders)} run folders need as many different names; got {', '.join(names) or 'none'}.")
+    paths = [Path(folder) for folder in folders]
     for place, path in enumerate(paths):
         if not path.is_dir():
-            raise UserError(f"{folders[place]} is no folder; give run folders of audits or trainings.")
-        if path in paths[:place]:
-            raise UserError(f"the run {folders[place]} is given twice; give each run once.")
+            raise UserError(f"{path} is no folder; give run folders of audits or trainings.")
+        if any(path.samefile(earlier) for earlier in paths[:place]):
+            raise UserError(f"the run {path} is given twice; give each run once.")
     trained = [(path / "history.csv").is_file() and not (path / "summary.json").is_file() for path in paths]
     chosen = names or [""] * len(paths)
     audits, trainings = (
@@ -101,10 +99,11 @@ def read(folders: Sequence[Path], names: Sequence[str] | None = None) -> Runs:
 
 def _named(folders: Sequence[tuple[str, Path]]) -> dict[str, Path]:
     """The folders by their names; without, by as much of their paths as tells them apart."""
+    parts = [path.resolve().parts for _, path in folders]
     depth = 1
-    while len({path.parts[-depth:] for _, path in folders}) < len(folders):
+    while len({own[-depth:] for own in parts}) < len(parts):
         depth += 1
-    return {name or "/".join(path.parts[-depth:]): path for name, path in folders}
+    return {name or "/".join(own[-depth:]): path for (name, path), own in zip(folders, parts, strict=True)}
 
 
 def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: str) -> str:
@@ -160,7 +159,9 @@ def _title(runs: Runs) -> str:
 
 def _template() -> jinja2.Template:
     loader = jinja2.FileSystemLoader(_ASSETS)
-    return jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined).get_template("page.html")
+    return jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined).get_template(
+        "page.html"
+    )
 
 
 def _inlined(payload: Mapping[str, Any]) -> dict[str, Any]:

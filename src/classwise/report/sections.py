@@ -31,7 +31,10 @@ def groups(found: Groups, audit: Audit) -> dict[str, Any]:
         "sentence": f"Classes joined by how often they are taken for each other under {called(audit.headline)}, weakest first: "
         f"{len(several)} {'group' if len(several) == 1 else 'groups'}.{rest}",
         "members": [
-            {"names": _some(members), "remark": f"{percent(inside[list(members)].mean())} of a class's errors stay inside"}
+            {
+                "names": _some(members),
+                "remark": f"{percent(inside[list(members)].mean())} of a class's errors stay inside",
+            }
             for members in several
         ],
         "agreement": None if found.superclasses is None else _agreement(found.superclasses),
@@ -149,7 +152,7 @@ def _timing(timing: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _text(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_text(item)}" for key, item in value.items())
+        return ", ".join(f"{key} {_text(item)}" for key, item in value.items() if item is not None)
     if isinstance(value, float):
         return f"{value:.6g}"
     return value if isinstance(value, str) else json.dumps(value)

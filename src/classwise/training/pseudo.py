@@ -5,6 +5,7 @@ A file is a NumPy archive with ``images`` (N, C, H, W), uint8 or in [0,1], ``lab
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def read_pseudo(path: str | Path, like: Images) -> PseudoLabelled:
     try:
         with np.load(path) as content:
             images, labels = content["images"], content["labels"].astype(np.int64)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise UserError(
             f"cannot read pseudo-labelled images from {path}: {error}. Make the file with `classwise pseudo-label`."
         ) from error

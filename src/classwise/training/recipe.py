@@ -147,10 +147,16 @@ class Recipe:
             ("train.epochs", self.train.epochs, 1),
             ("train.batch", self.train.batch, 1),
             ("data.validation", self.data.validation, 0),
+            ("data.epoch_size", self.data.epoch_size, 1),
+            ("train.seed", self.train.seed, 0),
             ("validate.every", self.validate.every, 1),
         ):
-            if value < least:
+            if value is not None and value < least:
                 raise UserError(f"{name} must be at least {least}, got {value}.")
+        if self.train.stop_drop is not None and self.train.averaging is not None:
+            raise UserError(
+                "train.stop_drop goes back to the weights of an epoch, which an average forgets: leave one out."
+            )
         for name, share in (
             ("train.smoothing", self.train.smoothing),
             ("data.extra_fraction", self.data.extra_fraction),
@@ -192,12 +198,13 @@ def build(tree: Mapping[str, Any]) -> Recipe:
     return Recipe(**made, method=methods.parse(str(own.pop("name")), own))
 
 
-_LISTS = ("attack", "augment", "exclude")  # a single one may be written without brackets
-
-
 def _listed(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with lists where lists are meant, and phases made objects."""
-    made = {key: [value] if key in _LISTS and isinstance(value, str) else value for key, value in part.items()}
+    """Settings with lists where lists are meant, and phases made objects. One spec needs no brackets; names of classes
+    may be written cat|dog."""
+    made = dict(part)
+    for key in ("attack", "augment", "exclude"):
+        if isinstance(text := part.get(key), str):
+            made[key] = text.split("|") if key == "exclude" else [text]
     if "phases" in part:
         made["phases"] = tuple(spec.configure(Phase, _listed(phase), "train.phases") for phase in part["phases"])
     return made
