@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types unit bench test-adapters clean
+.PHONY: demo test lint types unit browser bench docs test-adapters clean
 
 demo: .venv/.run            ## the main job on embedded data, in about two minutes
 	$(BIN)/classwise demo
@@ -17,8 +17,13 @@ lint: .venv/.dev
 types: .venv/.dev
 	$(BIN)/mypy
 
-unit: .venv/.dev
+unit: .venv/.dev browser
 	$(BIN)/python -m pytest -q -n 2 -m "not adapters"
+
+browser:                    # the pages' tests drive a real Chromium; without one, and without root to install it, they are skipped
+	command -v chromium chromium-browser google-chrome >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+		apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y chromium chromium-driver fonts-liberation >/dev/null; } \
+		|| echo "no Chromium here: tests of the report page in a browser are skipped"
 
 .venv/.run: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -41,6 +46,14 @@ bench: .venv-bench/.done    ## speed beside other libraries, written to docs/ben
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps torchattacks==3.5.1
 	touch $@
 
+docs: .venv-docs/.done      ## the documentation site, built into site/; opens from disk
+	NO_MKDOCS_2_WARNING=true .venv-docs/bin/mkdocs build --strict
+
+.venv-docs/.done: pyproject.toml constraints.txt docs/requirements.txt
+	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . -r docs/requirements.txt
+	touch $@
+
 test-adapters: .venv-adapters/.done  ## the optional extras, with the newest torch, torchvision and timm (several GB)
 	.venv-adapters/bin/python -m pytest -q -m adapters tests/adapters
 
@@ -50,4 +63,4 @@ test-adapters: .venv-adapters/.done  ## the optional extras, with the newest tor
 	touch $@
 
 clean:
-	rm -rf .venv .venv-bench .venv-adapters .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-bench .venv-docs .venv-adapters site .mypy_cache .pytest_cache .ruff_cache

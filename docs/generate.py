@@ -31,22 +31,24 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def attack_list() -> str:
     """Every attack: what its file says, and its settings."""
     names = [*attacks.names(), "autoattack"]
-    return _entries(attacks, names, lambda name: attacks.attack_class(name))
+    return _entries(attacks, names, attacks.attack_class)
 
 
 def method_list() -> str:
     """Every training method: what its file says, and its settings."""
-    return _entries(training_methods, training_methods.names(), lambda name: training_methods.method_class(name))
+    return _entries(training_methods, training_methods.names(), training_methods.method_class)
 
 
 def metric_list() -> str:
     """Every metric: its formula, and its arguments."""
-    return _entries(metrics, metrics.names(), lambda name: importlib.import_module(f"{metrics.__name__}.{name}").compute)
+    return _entries(
+        metrics, metrics.names(), lambda name: importlib.import_module(f"{metrics.__name__}.{name}").compute
+    )
 
 
 def figure_list() -> str:
     """Every figure: what it shows, and its options."""
-    return _entries(figures, figures.names(), lambda name: importlib.import_module(f"{figures.__name__}.{name}").draw)
+    return _entries(figures, figures.names(), lambda name: _file(figures, name).draw)
 
 
 def command_list() -> str:
@@ -78,9 +80,13 @@ def _entries(package: ModuleType, names: list[str] | tuple[str, ...], made_by: C
     return "\n".join(_entry(package, name, made_by(name)) for name in names)
 
 
+def _file(package: ModuleType, name: str) -> ModuleType:
+    return importlib.import_module(f"{package.__name__}.{name}")
+
+
 def _entry(package: ModuleType, name: str, made: Any) -> str:
     """One thing: its file's docstring, its own, its settings with their defaults."""
-    about = inspect.getdoc(importlib.import_module(f"{package.__name__}.{name}")) or ""
+    about = inspect.getdoc(_file(package, name)) or ""
     own = inspect.cleandoc(made.__doc__ or "")
     settings = package.usage(name)
     parts = [f"## `{name}`", _markdown(about), _with_items(_markdown(own))]

@@ -21,17 +21,18 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 import classwise as cw
+from classwise.attacks.autoattack import Autoattack
 from classwise.datasets import cifar10 as cifar10_files
 from classwise.training import recipe
 
-_IMAGES = 40  # in a stand-in's split of a data set
+_IMAGES = 20  # in a stand-in's split of a data set
 _NETWORK = "resnet:width=8,blocks=1-1"
 
 StandIn = Callable[[Path, pytest.MonkeyPatch], None]
 
 
 def cifar10(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """CIFAR-10's own files in data/, with forty images of noise in each."""
+    """CIFAR-10's own files in data/, with twenty images of noise in each."""
     home = folder / "data" / "cifar-10-batches-py"
     home.mkdir(parents=True, exist_ok=True)
     draw = np.random.default_rng(0)
@@ -76,6 +77,20 @@ def short_training(folder: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recipe, "load", shortened)
 
 
+def short_autoattack(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """AutoAttack: its members with two steps each, towards one class."""
+    members = Autoattack.members
+
+    def shortened(suite: Autoattack) -> list[Any]:
+        few = {"iterations": 2, "queries": 2, "targets": 1}
+        return [
+            dataclasses.replace(attack, **{key: value for key, value in few.items() if hasattr(attack, key)})  # type: ignore[type-var]
+            for attack in members(suite)
+        ]
+
+    patch.setattr(Autoattack, "members", shortened)
+
+
 def runs(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Finished audits of the same digits in runs/madry, runs/trades and runs/wat, adversarial images kept."""
     for name, strength in {"madry": 1e-3, "trades": 1e-2, "wat": 1e-1}.items():
@@ -106,6 +121,7 @@ STAND_INS: dict[str, StandIn] = {
     "cifar10": cifar10,
     "pictures": pictures,
     "runs": runs,
+    "short autoattack": short_autoattack,
     "short training": short_training,
     "weights": weights,
 }

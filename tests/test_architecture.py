@@ -17,7 +17,10 @@ ROOT = Path(classwise.__file__).parent
 
 #: Rooms (a file or a folder of the package) that work where torch is not installed.
 WITHOUT_TORCH = {
+    "advice",
     "anytime",
+    "comparable",
+    "compare",
     "errors",
     "figures",
     "findings",
@@ -29,6 +32,7 @@ WITHOUT_TORCH = {
     "results",
     "spec",
     "storage",
+    "tables",
     "terminal",
 }
 

@@ -7,26 +7,24 @@ support it. What is wrong with an audit is said by `classwise.findings`; this fi
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import special, stats
+from scipy import stats
 
 from classwise import metrics
 from classwise.compare import Comparison, listed, points
 from classwise.errors import UserError
 from classwise.findings import Finding
 from classwise.metrics import accuracy, intervals, misclassified, paired
-from classwise.metrics.intervals import Array
+from classwise.metrics.intervals import POWER, Array, images_needed
 from classwise.records import CLEAN, Records
 from classwise.results import Audit
 
 _DOCS = "docs/compare.md"
-_POWER = 0.8
 _MOST = 3  # pairs of classes named
 _UNREALISTIC = 1_000_000  # images per class
 
@@ -148,7 +146,7 @@ def hidden_gradients(records: Records, confidence: float = 0.95) -> Iterator[Adv
         )
 
 
-def more_images(records: Records, confidence: float = 0.95, power: float = _POWER) -> Iterator[Advice]:
+def more_images(records: Records, confidence: float = 0.95, power: float = POWER) -> Iterator[Advice]:
     """How many images it takes to separate the two weakest classes, if they are not yet.
 
     They are separated if one class is the worst with the given probability (`metrics.p_worst`). See `images_needed`.
@@ -186,24 +184,6 @@ def more_images(records: Records, confidence: float = 0.95, power: float = _POWE
         },
         f"{_DOCS}#how-many-images",
     )
-
-
-def images_needed(first: float, second: float, confidence: float = 0.95, power: float = _POWER) -> float:
-    """Images of each of two classes for a two-sided test of their accuracies a and b to have the given power.
-
-        n = ( z_{1−α/2} √(2 m (1 − m)) + z_{power} √(a (1 − a) + b (1 − b)) )² / (a − b)²,   m = (a + b)/2
-
-    (Fleiss, Statistical Methods for Rates and Proportions, 1981, without continuity correction), rounded up; infinite
-    if a = b.
-    """
-    if not 0 < power < 1:
-        raise UserError(f"power must lie between 0 and 1, such as 0.8; got {power:g}.")
-    if first == second:
-        return math.inf
-    mean = (first + second) / 2
-    under_null = special.ndtri(0.5 + confidence / 2) * math.sqrt(2 * mean * (1 - mean))
-    spread = special.ndtri(power) * math.sqrt(first * (1 - first) + second * (1 - second))
-    return math.ceil(((under_null + spread) / (first - second)) ** 2)
 
 
 def beyond_chance(comparison: Comparison) -> Iterator[Advice]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from classwise import terminal
+from classwise import report, terminal
 from classwise.results import Audit
 from classwise.training.train import train
 
@@ -21,18 +21,20 @@ RECIPES = {"standard": "desk/digits/standard", "adversarial": "desk/digits/madry
 
 
 def run(out: Path, seed: int = 0) -> dict[str, Audit]:
-    """Train both, audit both, keep the run folders of trainings and audits below `out`."""
+    """Train both, audit both, make the page of it; run folders of trainings and audits are kept below `out`."""
     console = Console()
     audits = {}
     for name, recipe in RECIPES.items():
         console.print(f"training on the digits: {recipe} …", style="dim")
         trained = train(recipe, out=out / "training" / name, changes=[f"train.seed={seed}"], overwrite=True)
         console.print("auditing it on the test split with PGD-20 …", style="dim")
-        audits[name] = trained.audit("pgd-20", out=out / name, overwrite=True, seed=seed)
+        audits[name] = trained.audit("pgd-20", out=out / name, overwrite=True, seed=seed, save_adversarial=True)
     console.print()
     console.print(terminal.side_by_side(audits))
     for name, result in audits.items():
         console.print(f"{name:>12}: {result}", soft_wrap=True)
     console.print(f"\nsee one again with: classwise show {out}/adversarial", soft_wrap=True)
-    console.print(f"how it was trained: {out}/training/adversarial/history.csv", soft_wrap=True)
+    folders = [out / name for name in RECIPES] + [out / "training" / name for name in RECIPES]
+    page = report.build(folders, out / "report.html", [*RECIPES, *(f"{name} training" for name in RECIPES)])
+    console.print(f"look at all of it in a browser: {page}", soft_wrap=True)
     return audits

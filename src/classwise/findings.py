@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy import special
 
 from classwise import metrics
 from classwise.metrics import accuracy, overall, paired
+from classwise.metrics.intervals import images_needed
 from classwise.records import CLEAN, Records
 
 Level = Literal["note", "warning", "serious"]
@@ -117,12 +117,9 @@ def _undecided(records: Records, confidence: float) -> Iterator[Finding]:
         table = metrics.by_class(rows, confidence).dropna(subset=["accuracy"]).sort_values("accuracy")
         if len(table) < 2 or table["p_worst"].max() >= confidence:
             continue
-        (a, b), z = table["accuracy"].iloc[:2], special.ndtri(0.5 + confidence / 2)
-        first, second = table["class"].iloc[:2]
-        # n per class at which the difference seen would be z standard errors wide.
-        need = np.inf if a == b else z**2 * (a * (1 - a) + b * (1 - b)) / (a - b) ** 2
-        need = max(need, table["n"].iloc[:2].min() + 1)  # those there are were not enough
-        images = f"about {int(np.ceil(need)):,} images per class would" if need < 1e6 else "no realistic number would"
+        (a, b), (first, second) = table["accuracy"].iloc[:2], table["class"].iloc[:2]
+        need = max(images_needed(a, b, confidence), table["n"].iloc[:2].min() + 1)  # those there are were not enough
+        images = f"about {int(need):,} images per class would" if need < 1e6 else "no realistic number would"
         yield Finding(
             "worst_undecided",
             "note",

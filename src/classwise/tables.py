@@ -75,7 +75,8 @@ def terminal(
     rows = table if most is None or len(table) <= most else pd.concat([table.head(most // 2), table.tail(most // 2)])
     texts = list(_lines(rows, str))
     widths = [max(cell_len(line[column]) for line in texts) for column in range(len(table.columns))]
-    widths[0] = min(widths[0], _LONGEST)
+    left_out = f"… {len(table) - len(rows)} more" if len(rows) < len(table) else ""
+    widths[0] = max(min(widths[0], _LONGEST), len(left_out))
     for chosen in _pieces(widths, width):
         piece = Table(box=None, pad_edge=False)
         for column in chosen:
@@ -87,8 +88,8 @@ def terminal(
                 max_width=widths[column],
             )
         for place, line in enumerate(texts[1:]):
-            if len(rows) < len(table) and most is not None and place == most // 2:
-                piece.add_row(f"… {len(table) - len(rows)} more", style="dim")
+            if left_out and place == len(rows) // 2:
+                piece.add_row(left_out, style="dim")
             piece.add_row(*(Text(line[column]) for column in chosen))
         yield piece
 

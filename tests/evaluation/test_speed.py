@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import itertools
+import subprocess
+import sys
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +22,7 @@ from classwise.evaluation.speed import (
     choose_workers,
     out_of_memory,
     replica,
+    trains_channels_last,
     unsettled,
 )
 from classwise.models import load_model, names
@@ -451,3 +455,18 @@ def test_out_of_memory_is_told_from_other_errors() -> None:
     assert out_of_memory(MemoryError())
     assert not out_of_memory(RuntimeError("size mismatch"))
     assert not out_of_memory(ValueError("out of memory"))
+
+
+@pytest.mark.parametrize(("width", "safe"), [(4, False), (7, False), (8, True), (16, True)])
+def test_networks_with_narrow_strided_shortcuts_do_not_train_channels_last_on_a_cpu(width: int, safe: bool) -> None:
+    model = load_model(f"resnet:width={width},blocks=1-1", num_classes=3)
+    assert trains_channels_last(model, torch.device("cpu")) is safe
+
+
+def test_a_narrow_network_survives_its_training(tmp_path: Path) -> None:
+    """In a process of its own, because what is avoided here would end it."""
+    changes = ["train.epochs=1", "data.per_class=20", "data.validation=2", "method.steps=1", "validate.attack=pgd-1"]
+    settings = [part for change in (*changes, "model.spec=resnet:width=4,blocks=1-1") for part in ("--set", change)]
+    train = [sys.executable, "-m", "classwise", "train", "desk/digits/madry", "--out", str(tmp_path / "run")]
+    subprocess.run([*train, *settings], check=True, capture_output=True, timeout=300)
+    assert (tmp_path / "run" / "best.pt").is_file()

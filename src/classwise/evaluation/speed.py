@@ -65,6 +65,19 @@ def channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last) if fits else x
 
 
+def trains_channels_last(model: nn.Module, device: torch.device) -> bool:
+    """Whether the model may be trained in channels-last memory. On a CPU torch (2.13) corrupts memory there when it
+    computes the weight gradient of a strided 1×1 convolution of fewer than eight channels."""
+    narrow = (
+        isinstance(module, nn.Conv2d)
+        and module.kernel_size == (1, 1)
+        and max(module.stride) > 1
+        and module.in_channels // module.groups < 8
+        for module in model.modules()
+    )
+    return device.type == "cuda" or (device.type == "cpu" and not any(narrow))
+
+
 def accelerate(model: nn.Module, example: Tensor, fold: bool = True) -> Fast:
     """A channels-last copy of `model` without parameter gradients, folded; it must agree with it on `example`.
 

@@ -13,12 +13,13 @@ import numpy as np
 import pandas as pd
 
 from classwise.errors import UserError
-from classwise.figures.style import PALETTE, SEQUENTIAL, Chart, table
+from classwise.figures.style import SEQUENTIAL, Chart, table
 from classwise.figures.sweep import tidy
 
 _MOST_LABELS = 40
 _MOST_NUMBERS = 12
 _CELL, _SIDE = 24, 400
+_FRAME = "#D55E00"  # Okabe and Ito's vermilion, which stands out from the blues
 
 
 def draw(data: pd.DataFrame, background: Mapping[str, str]) -> Chart:
@@ -64,7 +65,7 @@ def same_background(errors: pd.DataFrame, background: Mapping[str, str]) -> tupl
 
 def _said(errors: pd.DataFrame, order: list[str], background: Mapping[str, str]) -> list[str]:
     stay, evenly = same_background(errors, {name: background[name] for name in order})
-    return ["no errors"] if np.isnan(stay) else [f"same background: {stay:.0%} of errors", f"by chance: {evenly:.0%}"]
+    return ["no errors"] if np.isnan(stay) else [f"errors in frames: {stay:.0%}", f"by chance: {evenly:.0%}"]
 
 
 def _matrix(errors: pd.DataFrame, order: list[str], largest: float, named: bool) -> Chart:
@@ -99,7 +100,7 @@ def _frames(order: list[str], background: Mapping[str, str], named: bool) -> Cha
         y=alt.Y("first:N", scale=scale, sort=order, bandPosition=0),
         y2=alt.Y2("last:N", bandPosition=1),
     )
-    framed = boxes.mark_rect(fillOpacity=0, stroke=PALETTE[3], strokeWidth=1.5)
+    framed = boxes.mark_rect(fillOpacity=0, stroke=_FRAME, strokeWidth=1.5)
     if not named or len(ends) > _MOST_LABELS:
         return framed
     names = alt.Chart(table(ends)).mark_text(align="left", dx=5)

@@ -43,7 +43,8 @@ def draw(data: pd.DataFrame, attacks: pd.DataFrame | None = None) -> Chart:
     within = "" if np.isnan(low) else f" (95% interval {low:.2f} to {high:.2f})"
     said = f"Classes under corruptions and under {last}: " + ("ρ is not defined" if np.isnan(rho) else f"ρ = {rho:.2f}")
     order = _weakest_first(under)
-    return alt.hconcat(_blocks(frame, order), _attacks(beside, order), spacing=10).properties(title=said + within)
+    title = (said + within).replace(" -", " −")
+    return alt.hconcat(_blocks(frame, order), _attacks(beside, order), spacing=10).properties(title=title)
 
 
 def _weakest_first(accuracies: pd.Series[float]) -> list[str]:

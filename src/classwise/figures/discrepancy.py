@@ -12,10 +12,11 @@ import altair as alt
 import pandas as pd
 
 from classwise.errors import UserError
-from classwise.figures.style import PALETTE, Chart, table
+from classwise.figures.style import Chart, table
 from classwise.figures.sweep import tidy
 
 _STEP, _WIDTH = 13, 130
+_BELOW, _ABOVE = "#D55E00", "#56B4E9"  # Okabe and Ito's vermilion and sky blue, dark and light in grey
 _SIGNED = "datum.value > 0 ? '+' + datum.label : datum.label"
 
 
@@ -39,7 +40,7 @@ def draw(data: pd.DataFrame, most: int = 15) -> Chart:
     models, attacks = (list(frame[column].unique()) for column in ("model", "attack"))
     x = alt.Scale(domain=_reach(frame), nice=False)
     panels = [
-        _panel(_of(frame, model, attack), order, x, model is models[0], attack is attacks[-1])
+        _panel(_of(frame, model, attack), order, x, model == models[0], attack == attacks[-1])
         for attack in attacks
         for model in models
     ]
@@ -79,7 +80,7 @@ def _panel(rows: pd.DataFrame, order: list[str], scale: alt.Scale, first: bool, 
     base = alt.Chart(shown, width=_WIDTH, height=alt.Step(_STEP)).encode(
         tooltip=["class:N", alt.Tooltip("accuracy:Q", format=".1%"), alt.Tooltip("accuracy_off:Q", format="+.1f")]
     )
-    sign = alt.condition("datum.accuracy_off < 0", alt.value(PALETTE[3]), alt.value(PALETTE[4]))
+    sign = alt.condition("datum.accuracy_off < 0", alt.value(_BELOW), alt.value(_ABOVE))
     chart: Chart = base.mark_bar().encode(x=alt.X("accuracy_off:Q", **where), y=y, color=sign)
     if "low_off" in rows:
         chart += base.mark_rule(style="ink").encode(x=alt.X("low_off:Q", **where), x2="high_off:Q", y=y)

@@ -15,7 +15,7 @@ from classwise.errors import unknown
 from classwise.figures.style import FAINT, PALETTE, SHAPES, Chart, run_legend, table
 from classwise.figures.sweep import tidy
 
-_COLOURS = PALETTE[:6]  # black and yellow vanish on a dark or a white page
+_COLOURS = [colour for colour in PALETTE if colour not in ("#000000", "#F0E442")]  # lost on a dark or a white page
 _MOST_NAMES = 40
 _MANY_POINTS = 3000  # from here on they are small
 _SIDE = 260

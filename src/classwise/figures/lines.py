@@ -45,19 +45,19 @@ def draw_lines(
         alt.Tooltip("x:Q", title=str(x["title"]), format="~g"),
         alt.Tooltip("value:Q", title=y, format=".1%" if percent else ".4~g"),
     ]
-    layers = [_span(frame, x, scale), *_lines(frame, chosen, x, up, tooltip)]
+    layers = [_span(frame, x, up), *_behind(frame, chosen, x, up, tooltip), *_singled(frame, chosen, x, up, tooltip)]
     if overall is not None:
         layers.append(
             alt.Chart(table(overall)).mark_line(style="ink", strokeWidth=2, strokeDash=[4, 2]).encode(x=x, y=up)
         )
     named = frame if frame["class"].nunique() <= _MOST_NAMED else frame[frame["class"].isin(chosen)]
     ends = _ends(named, overall, chosen, domain)
-    layers.append(_names(ends, x, up))
+    layers += _names(ends, x, up)
     return alt.layer(*layers, width=_WIDTH, height=_HEIGHT)
 
 
-def _chosen(frame: pd.DataFrame, highlight: Sequence[str] | None) -> dict[str, str]:
-    """The classes that are singled out, each with its colour."""
+def _chosen(frame: pd.DataFrame, highlight: Sequence[str] | None) -> dict[str, int]:
+    """The classes that are singled out, each with the number of its colour and dash."""
     names = frame["class"].unique().tolist()
     if highlight is None:
         last = frame.dropna(subset=["value"]).groupby("class", sort=False)["value"].last().sort_values(kind="stable")
@@ -65,37 +65,50 @@ def _chosen(frame: pd.DataFrame, highlight: Sequence[str] | None) -> dict[str, s
     for name in highlight:
         if name not in names:
             raise unknown("class", name, names)
-    return {name: PALETTE[place % len(PALETTE)] for place, name in enumerate(highlight)}
+    return {name: place % len(PALETTE) for place, name in enumerate(highlight)}
 
 
-def _span(frame: pd.DataFrame, x: alt.X, scale: alt.Scale) -> Chart:
+def _span(frame: pd.DataFrame, x: alt.X, up: alt.Y) -> Chart:
+    low = alt.Y("min:Q", scale=up["scale"], title=up["title"])
     span = frame.groupby("x")["value"].agg(["min", "max"]).reset_index()
-    low, high = alt.Y("min:Q", scale=scale), alt.Y2("max:Q")
-    return alt.Chart(table(span)).mark_area(color=FAINT, opacity=0.18).encode(x=x, y=low, y2=high)
+    return alt.Chart(table(span)).mark_area(color=FAINT, opacity=0.18).encode(x=x, y=low, y2="max:Q")
 
 
-def _lines(frame: pd.DataFrame, chosen: dict[str, str], x: alt.X, up: alt.Y, tooltip: list[alt.Tooltip]) -> list[Chart]:
+def _behind(
+    frame: pd.DataFrame, chosen: dict[str, int], x: alt.X, up: alt.Y, tooltip: list[alt.Tooltip]
+) -> list[Chart]:
     others = frame[~frame["class"].isin(chosen)]
-    layers = []
-    if 0 < others["class"].nunique() <= _MOST_FAINT:
-        behind = alt.Chart(table(others)).encode(x=x, y=up, detail="class:N", tooltip=tooltip)
-        layers.append(behind.mark_line(color=FAINT, strokeWidth=0.8, opacity=0.8))
-    for place, (name, colour) in enumerate(chosen.items()):  # the data names the class; no text of it is parsed
-        own = frame[frame["class"] == name]
-        base = alt.Chart(table(own)).encode(x=x)
-        if "low" in frame:
-            low, high = alt.Y("low:Q", scale=up["scale"]), alt.Y2("high:Q")
-            layers.append(base.mark_rule(color=colour, opacity=0.6).encode(y=low, y2=high))
-        dash = DASHES[place % len(DASHES)]
-        layers.append(base.mark_line(color=colour, strokeWidth=1.8, strokeDash=dash).encode(y=up))
-        layers.append(base.mark_point(color=colour, size=14, filled=True, opacity=1).encode(y=up, tooltip=tooltip))
+    if not 0 < others["class"].nunique() <= _MOST_FAINT:
+        return []
+    lines = alt.Chart(table(others)).mark_line(color=FAINT, strokeWidth=0.8, opacity=0.8)
+    return [lines.encode(x=x, y=up, detail="class:N", tooltip=tooltip)]
+
+
+def _singled(
+    frame: pd.DataFrame, chosen: dict[str, int], x: alt.X, up: alt.Y, tooltip: list[alt.Tooltip]
+) -> list[Chart]:
+    """Lines, points and intervals of the classes singled out; their numbers choose colours, so that panels agree."""
+    own = frame[frame["class"].isin(chosen)]
+    numbers = list(range(len(PALETTE)))
+    colour = alt.Color("number:O", scale=alt.Scale(domain=numbers, range=list(PALETTE)), legend=None)
+    dash = alt.StrokeDash("number:O", scale=alt.Scale(domain=numbers, range=list(DASHES)), legend=None)
+    base = alt.Chart(table(own.assign(number=own["class"].map(chosen)))).encode(x=x, color=colour)
+    layers = [
+        base.mark_line(strokeWidth=1.8).encode(y=up, strokeDash=dash, detail="class:N"),
+        base.mark_point(size=14, filled=True, opacity=1).encode(y=up, tooltip=tooltip),
+    ]
+    if "low" in frame:
+        low = alt.Y("low:Q", scale=up["scale"], title=up["title"])
+        layers.append(base.mark_rule(opacity=0.6).encode(y=low, y2="high:Q"))
     return layers
 
 
-def _ends(frame: pd.DataFrame, overall: pd.DataFrame | None, chosen: dict[str, str], domain: Domain) -> pd.DataFrame:
+def _ends(frame: pd.DataFrame, overall: pd.DataFrame | None, chosen: dict[str, int], domain: Domain) -> pd.DataFrame:
     """Where each name is written: beside the end of its line, but no two on one another."""
     last = frame.dropna(subset=["value"]).groupby("class", sort=False).last().reset_index()
-    ends = last[["class", "x", "value"]].assign(colour=last["class"].map(chosen).fillna(QUIET))
+    ends = last[["class", "x", "value"]].assign(
+        colour=[PALETTE[chosen[name]] if name in chosen else QUIET for name in last["class"]]
+    )
     if overall is not None:
         own = overall.iloc[[-1]][["x", "value"]].assign(**{"class": ALL, "colour": None})
         ends = pd.concat([ends, own], ignore_index=True)
@@ -116,12 +129,9 @@ def apart(values: Array, gap: float, domain: Domain) -> list[float]:
     return list(room + steps)
 
 
-def _names(ends: pd.DataFrame, x: alt.X, up: alt.Y) -> Chart:
-    coloured = ends["colour"].notna()
+def _names(ends: pd.DataFrame, x: alt.X, up: alt.Y) -> list[Chart]:
     text: Look = {"align": "left", "baseline": "middle", "dx": 6, "fontSize": _LETTER}
-    scale = alt.Scale(domain=up["scale"]["domain"], nice=False, zero=False, clamp=False)
-    where = {"x": x, "y": alt.Y("value:Q", scale=scale, axis=up["axis"], title=up["title"]), "text": "class:N"}
-    classes = (
-        alt.Chart(table(ends[coloured])).mark_text(**text).encode(**where, color=alt.Color("colour:N", scale=None))
-    )
-    return classes + alt.Chart(table(ends[~coloured])).mark_text(style="ink", **text).encode(**where)
+    coloured = ends["colour"].notna()
+    classes = alt.Chart(table(ends[coloured])).mark_text(**text).encode(x=x, y=up, text="class:N")
+    whole = alt.Chart(table(ends[~coloured])).mark_text(style="ink", **text).encode(x=x, y=up, text="class:N")
+    return [classes.encode(fill=alt.Fill("colour:N", scale=None)), whole]

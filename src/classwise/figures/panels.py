@@ -52,7 +52,8 @@ def draw(data: pd.DataFrame, cell: float = 84) -> Chart:
     text = base.mark_text(
         baseline="top", dy=_SPACE - beneath, lineHeight=_LINE, lineBreak="\n", limit=alt.ExprRef(expr="bandwidth('x')")
     )
-    return images.encode(url="image:N", y=middle) + text.encode(text="caption:N", y=bottom)
+    described = images.encode(url="image:N", y=middle, description="said:N")  # else a reader would read the address out
+    return described + text.encode(text="caption:N", y=bottom)
 
 
 def triples(
@@ -68,7 +69,7 @@ def triples(
         said = ", ".join(f"{count} {what}" for what, count in counts.items())
         raise UserError(f"triples takes one name, and one caption if any, for each pair of images; got {said}.")
     widest = max(float(np.abs(_unit(b) - _unit(a)).max()) for a, b in zip(clean, adversarial, strict=True))
-    times = max(1, int(_REACH / widest)) if widest else 1
+    times = max(1, int(_REACH / widest + 1e-6)) if widest else 1
     rows: list[dict[str, Any]] = []
     for name, before, after, caption in zip(names, clean, adversarial, texts, strict=True):
         rows += [
@@ -98,11 +99,13 @@ def _grid(data: pd.DataFrame) -> pd.DataFrame:
         raise UserError(
             f"panels draws a table with the columns row, column, image; image missing. The table has: {has}."
         )
-    frame = tidy(data.assign(caption=data.get("caption", "")), "panels", names=("row", "column", "caption"))
+    captions = data["caption"].fillna("") if "caption" in data else ""
+    frame = tidy(data.assign(caption=captions), "panels", names=("row", "column", "caption"))
     if (twice := frame.duplicated(["row", "column"])).any():
         row, column = frame.loc[twice, ["row", "column"]].iloc[0]
         raise UserError(f"two images share the row {row!r} and the column {column!r}; give each row its own name.")
-    return frame.assign(image=[data_uri(image) for image in data["image"]])
+    said = frame["row"] + ", " + frame["column"] + ": " + frame["caption"]
+    return frame.assign(image=[data_uri(image) for image in data["image"]], said=said)
 
 
 def _unit(image: Array) -> Array:

@@ -7,7 +7,6 @@ two true classes, against the share of class i that is taken for class j.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import altair as alt
 import numpy as np
@@ -57,14 +56,16 @@ def _matrix(pairs: pd.DataFrame, names: list[str]) -> Chart:
         scale=alt.Scale(scheme=SEQUENTIAL),
         legend=alt.Legend(title="cosine", format=".1f", gradientLength=70),
     )
-    outline: dict[str, Any] = {"symbolFillColor": "white", "symbolStrokeColor": "black", "symbolStrokeWidth": 0.7}
     size = alt.Size(
         "share:Q",
         scale=alt.Scale(range=[0, (_DOT * side / len(names)) ** 2], zero=True),
-        legend=alt.Legend(title="taken for", format="%", tickCount=3, symbolType="circle", **outline),
+        legend=alt.Legend(title="taken for", format="%", tickCount=3),
     )
     dots = base.properties(data=table(pairs[pairs["share"] > _SEEN * pairs["share"].max()])).encode(size=size)
-    circles = dots.mark_point(fill="white", stroke="black", strokeWidth=0.7 if side < _SIDE else 0.4, opacity=1)
+    # As encodings, for a legend leaves out the outline that a mark is given otherwise.
+    circles = dots.mark_point(strokeWidth=0.7 if side < _SIDE else 0.4, opacity=1).encode(
+        fill=alt.value("white"), stroke=alt.value("black")
+    )
     return base.mark_rect().encode(color=colour) + circles
 
 

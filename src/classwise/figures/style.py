@@ -61,7 +61,7 @@ def styled(chart: Chart, background: str | None = "white", ink: str = "#1a1a1a")
         "labelLimit": 260,
     }
     config: dict[str, Any] = {
-        "background": background,
+        "background": background or "transparent",
         "font": FONT,
         "view": {"stroke": None, "continuousWidth": 300, "continuousHeight": 200},
         "axis": {**labels, "grid": False, "domainColor": FAINT, "tickColor": FAINT, "gridColor": FAINT}
@@ -149,7 +149,7 @@ def save(
     }
     if path.suffix.lower() not in makers:
         raise UserError(f"cannot write a figure as {path.suffix or path.name!r}; use one of {', '.join(makers)}.")
-    content = makers[path.suffix.lower()](*_fitted(styled(chart).to_dict(), _points(width)))
+    content = makers[path.suffix.lower()](*_fitted(styled(chart).to_dict(validate=False), _points(width)))
     try:
         with whole_file(path) as handle:
             handle.write(content)

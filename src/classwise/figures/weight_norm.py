@@ -14,12 +14,13 @@ import numpy as np
 import pandas as pd
 from scipy import special, stats
 
-from classwise.figures.style import PALETTE, Chart, table
+from classwise.figures.style import Chart, table
 from classwise.figures.sweep import tidy
 from classwise.metrics.intervals import Array, check_confidence
 
 _MOST_LABELS = 40
 _STEP, _HEIGHT, _WIDTH = 14, 480, 150
+_LEFT, _RIGHT = "#0072B2", "#D55E00"  # Okabe and Ito's blue and vermilion
 
 
 def draw(data: pd.DataFrame, confidence: float = 0.95, measure: str = "robust accuracy") -> Chart:
@@ -73,9 +74,9 @@ def _pair(frame: pd.DataFrame, title: list[str], measure: str) -> Chart:
     names, bare = _rows(order, named=not many), _rows(order, named=False)
     axis = alt.Axis(format="%", tickCount=4)
     accuracy = alt.X("accuracy:Q", title=measure, axis=axis, scale=alt.Scale(zero=False, padding=6))
-    left: Chart = dots.encode(x=accuracy, y=names, color=alt.value(PALETTE[0]))
+    left: Chart = dots.encode(x=accuracy, y=names, color=alt.value(_LEFT))
     if "low" in frame:
-        whiskers = base.mark_rule(color=PALETTE[0])
+        whiskers = base.mark_rule(color=_LEFT)
         left = (
             whiskers.encode(
                 x=alt.X("low:Q", title=measure, axis=axis, scale=alt.Scale(zero=False, padding=6)), x2="high:Q", y=names
@@ -85,7 +86,7 @@ def _pair(frame: pd.DataFrame, title: list[str], measure: str) -> Chart:
     norm = alt.X(
         "norm:Q", title="norm of the weights", axis=alt.Axis(tickCount=4), scale=alt.Scale(zero=False, padding=6)
     )
-    right = dots.encode(x=norm, y=bare, color=alt.value(PALETTE[3]), shape=alt.value("diamond"))
+    right = dots.encode(x=norm, y=bare, color=alt.value(_RIGHT), shape=alt.value("diamond"))
     return alt.hconcat(left, right, title=title, spacing=12)
 
 

@@ -4,6 +4,7 @@ The likeness of two classes is how often they flip into each other, s_ij = (r_ij
 confusion matrix. Classes are joined by average linkage (UPGMA, Sokal & Michener 1958) on the distance 1 − s_ij, and the
 tree is cut where the modularity Q = Σ_g (e_gg − a_g²) is largest (Newman & Girvan 2004), e_gh the share of all s that
 lies between the groups g and h, and a_g = Σ_h e_gh: where groups hold more of the flips than chance would give them.
+Among hundreds of classes modularity joins small groups (Fortunato & Barthélemy 2007); `count` asks for more of them.
 
 Against superclasses: the adjusted Rand index (Hubert & Arabie 1985), 1 if they are the same, 0 on average by chance;
 purity, the share of classes that are in the majority superclass of their group (1 for groups of one: read it with the

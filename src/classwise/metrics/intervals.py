@@ -11,6 +11,7 @@ bound at α/2. A class without examples has NaN bounds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -72,6 +73,27 @@ def check_confidence(confidence: float) -> float:
         remedy = f" Did you mean {confidence / 100:g}?" if 1 < confidence < 100 else ""
         raise UserError(f"confidence must lie between 0 and 1, such as 0.95; got {confidence:g}.{remedy}")
     return confidence
+
+
+POWER = 0.8
+
+
+def images_needed(first: float, second: float, confidence: float = 0.95, power: float = POWER) -> float:
+    """Images of each of two classes for a two-sided test of their accuracies a and b to have the given power.
+
+        n = ( z_{1−α/2} √(2 m (1 − m)) + z_{power} √(a (1 − a) + b (1 − b)) )² / (a − b)²,   m = (a + b)/2
+
+    (Fleiss, Statistical Methods for Rates and Proportions, 1981, without continuity correction), rounded up; infinite
+    if a = b.
+    """
+    if not 0 < power < 1:
+        raise UserError(f"power must lie between 0 and 1, such as 0.8; got {power:g}.")
+    if first == second:
+        return math.inf
+    mean = (first + second) / 2
+    under_null = special.ndtri(0.5 + confidence / 2) * math.sqrt(2 * mean * (1 - mean))
+    spread = special.ndtri(power) * math.sqrt(first * (1 - first) + second * (1 - second))
+    return math.ceil(((under_null + spread) / (first - second)) ** 2)
 
 
 def _wilson(correct: Array, support: Array, alpha: float) -> tuple[Array, Array]:

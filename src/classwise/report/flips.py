@@ -24,6 +24,11 @@ from classwise.results import Audit
 _MOST = 6  # images of one cell
 _LARGEST = 96  # pixels a side beyond which an image is made smaller
 
+_NOT_KEPT = "This audit kept no images. Audit again with --save-adversarial to see them here."
+_NOT_CLEAN = "This audit kept no clean images beside the attacked ones. Audit again to see both here."
+_NO_ROOM = "No image of these was kept: they were wrong already without the attack, or the page ran out of room."
+_ON_CLEAN = "These are errors on clean images: nothing was changed that could be shown."
+
 Cell = tuple[int, int]
 
 
@@ -70,23 +75,20 @@ class Kept:
 
     @classmethod
     def of(cls, audit: Audit) -> Kept:
-        found, why = {}, {CLEAN: "These are errors on the clean images: there is nothing to compare them with."}
+        found, missing = {}, {}
         for attack in audit.attacks:
             try:
                 own = audit.adversarial(attack)
             except UserError:
-                why[attack] = "This audit kept no images. Audit again with --save-adversarial to see them here."
+                missing[attack] = _NOT_KEPT
                 continue
             if "clean" in own:
                 found[attack] = own
             else:
-                why[attack] = "This audit kept no clean images beside the attacked ones. Audit again to see both here."
-        other = (
-            "None of these images was kept: they were wrong already without the attack, or the page ran out of room."
-        )
-        if not found:
-            why[WORST_CASE] = next(iter(why.values()) if len(why) == 1 else iter(list(why.values())[1:]))
-        return cls(audit, found, {view: why.get(view, other) for view in (*audit.names, WORST_CASE)})
+                missing[attack] = _NOT_CLEAN
+        whole = _NO_ROOM if found else next(iter(missing.values()), _NO_ROOM)
+        why = {**dict.fromkeys(audit.attacks, _NO_ROOM), **missing, CLEAN: _ON_CLEAN, WORST_CASE: whole}
+        return cls(audit, found, why)
 
     def candidates(self) -> Iterator[_Flip]:
         """Every kept example that is an error of some view, with its rank in its cell."""

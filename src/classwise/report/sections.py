@@ -28,8 +28,8 @@ def groups(found: Groups, audit: Audit) -> dict[str, Any]:
     alone = len(found.members) - len(several)
     rest = f" {alone} more {'class stands' if alone == 1 else 'classes stand'} alone." if alone else ""
     return {
-        "sentence": f"Classes joined by how often they are taken for each other under {called(audit.headline)}, weakest first: "
-        f"{len(several)} {'group' if len(several) == 1 else 'groups'}.{rest}",
+        "sentence": f"Classes joined by how often they are taken for each other under {called(audit.headline)}, "
+        f"weakest first: {len(several)} {'group' if len(several) == 1 else 'groups'}.{rest}",
         "members": [
             {
                 "names": _some(members),
@@ -65,8 +65,8 @@ def comparison(audits: Mapping[str, Audit], base: str | None = None) -> dict[str
     return {
         "base": made.base,
         "notes": made.notes,
-        "caption": f"{len(audits)} runs under {called(made.attack)}, against {made.base}. ρ weighs what the weakest class gains "
-        "against what the average loses; τ is the agreement of the order of the classes.",
+        "caption": f"{len(audits)} runs under {called(made.attack)}, against {made.base}. ρ weighs what the weakest "
+        "class gains against what the average loses; τ is the agreement of the order of the classes.",
         "runs": [_run(row, made.base) for _, row in made.table().iterrows()],
         "advice": advice.of_comparison(made),
         "against": [_against(made, run, told) for run, told in zip(made.pairs, made.sentences(), strict=True)],

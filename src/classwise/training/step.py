@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from classwise import draws
 from classwise.attacks.rows import Model
 from classwise.errors import UserError
-from classwise.evaluation.speed import Follower, channels_last
+from classwise.evaluation.speed import Follower, channels_last, trains_channels_last
 from classwise.methods.method import Batch, Loss, State
 from classwise.storage import whole_file
 from classwise.training.awp import Awp
@@ -90,7 +90,8 @@ class Stepper:
         """The batch on its device, augmented; the same for an example whatever batch and process it is in."""
         recipe = self.recipe
         key = draws.keys(recipe.train.seed, torch.from_numpy(examples.index), stream=epoch + 1).to(self.device)
-        x = channels_last(augment(examples.x.to(self.device, non_blocking=True), key))
+        x = augment(examples.x.to(self.device, non_blocking=True), key)
+        x = channels_last(x) if trains_channels_last(self.model, self.device) else x.contiguous()
         return Batch(
             x,
             examples.y.to(self.device, non_blocking=True),

@@ -23,7 +23,7 @@ from classwise.errors import UserError
 from classwise.evaluation.audit import audit
 from classwise.evaluation.folder import check_same, fingerprint_data, fingerprint_model, plain
 from classwise.evaluation.inputs import default_device, usable
-from classwise.evaluation.speed import follow
+from classwise.evaluation.speed import follow, trains_channels_last
 from classwise.models import check_model, load_model, read_checkpoint
 from classwise.results import Audit, read_config, write_text
 from classwise.training import averaging, optimizer, recipe, schedule, split
@@ -132,7 +132,7 @@ def _network(chosen: Recipe, given: nn.Module | None, images: Images, device: to
             seed=chosen.train.seed,
         )
     network = network.to(device)
-    if device.type != "mps":
+    if trains_channels_last(network, device):
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     check_model(network.eval(), x.to(device), images.num_classes)
     return network.requires_grad_(True)

@@ -52,7 +52,7 @@ function drawConfusion(state, run, view) {
 function confusionGrid(table, peak, run, view, state) {
   const { names, order, cells, totals } = table;
   const [paper, accent] = [triple("--paper-rgb"), triple("--accent-rgb")];
-  const group = names.length <= MOST_NUMBERS;
+  const numbered = names.length <= MOST_NUMBERS;
   const say = (text) => () => (byId("readout").textContent = text);
   const head = order.map((j) => h("th", { scope: "col" }, h("span", {}, names[j])));
   const body = order.map((i) =>
@@ -64,7 +64,8 @@ function confusionGrid(table, peak, run, view, state) {
         const n = cells.get(i * names.length + j) || 0;
         if (i === j && state.level === "class") {
           const right = view.rows.accuracy[i];
-          return h("td", { class: "diagonal", onmouseenter: say(`${names[i]} is recognised: ${percent(right)}`) }, group && known(right) ? percent(right, 0).slice(0, -1) : "");
+          const text = numbered && known(right) ? percent(right, 0).slice(0, -1) : "";
+          return h("td", { class: "diagonal", onmouseenter: say(`${names[i]} is recognised: ${percent(right)}`) }, text);
         }
         if (!n) return h("td", {});
         const error = { i, j, n, share: n / totals[i] };
@@ -73,8 +74,17 @@ function confusionGrid(table, peak, run, view, state) {
         const show = say(text);
         const button = h(
           "button",
-          { type: "button", tabindex: "-1", "aria-label": text, "data-i": i, "data-j": j, onmouseenter: show, onfocus: show, onclick: () => openCell(run, view, table, error, state) },
-          group ? (error.share < 0.005 ? "·" : percent(error.share, 0).slice(0, -1)) : "",
+          {
+            type: "button",
+            tabindex: "-1",
+            "aria-label": text,
+            "data-i": i,
+            "data-j": j,
+            onmouseenter: show,
+            onfocus: show,
+            onclick: () => openCell(run, view, table, error, state),
+          },
+          numbered ? (error.share < 0.005 ? "·" : percent(error.share, 0).slice(0, -1)) : "",
         );
         button.style.background = `rgb(${colour.join(" ")})`;
         button.style.color = inkOn(colour);
@@ -84,7 +94,7 @@ function confusionGrid(table, peak, run, view, state) {
   );
   const grid = h(
     "table",
-    { class: `grid ${group ? "" : "dense"}`, onkeydown: walkGrid },
+    { class: `grid ${numbered ? "" : "dense"}`, onkeydown: walkGrid, onfocusin: keepOneStop },
     h("caption", { class: "unseen" }, `Confusion under ${view.attack}: rows are true classes, columns predicted ones, numbers are percent of the row. Arrow keys move from cell to cell.`),
     h("thead", {}, h("tr", {}, h("td", { class: "corner" }, "predicted →\ntrue ↓"), ...head)),
     h("tbody", {}, ...body),
@@ -94,7 +104,7 @@ function confusionGrid(table, peak, run, view, state) {
   return grid;
 }
 
-// Arrow keys step to the next cell that holds an error; one cell at a time is in the order of Tab.
+// Arrow keys step to the next cell that holds an error.
 function walkGrid(event) {
   const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
   const from = event.target.closest("td");
@@ -109,11 +119,16 @@ function walkGrid(event) {
     if (!cell) return;
     const button = cell.querySelector("button");
     if (!button) continue;
-    event.target.tabIndex = -1;
-    button.tabIndex = 0;
     button.focus();
     return;
   }
+}
+
+// The cell that was reached, by arrow or by click, is the one Tab comes back to.
+function keepOneStop(event) {
+  if (event.target.localName !== "button") return;
+  event.currentTarget.querySelectorAll('[tabindex="0"]').forEach((button) => (button.tabIndex = -1));
+  event.target.tabIndex = 0;
 }
 
 function confusionCanvas(table, peak, run, view, state) {

@@ -1,0 +1,333 @@
+"""The page: one file from run folders, without torch, everything escaped, within its size."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+from page_runs import NAMES, SCRIPT, write_run, write_training
+from PIL import Image
+
+from classwise import report
+from classwise.errors import UserError
+from classwise.metrics import groups
+from classwise.records import AttackInfo, Records
+from classwise.report import commands, data, flips, sections
+from classwise.report import page as report_page
+from classwise.results import Audit
+
+
+class Page(HTMLParser):
+    """The elements of a page, the text of its scripts, and what a reader sees."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.seen = ""
+        self.inside: str | None = None
+        self.source = path.read_text(encoding="utf-8")
+        self.feed(self.source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.inside = tag
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = None
+
+    def handle_data(self, text: str) -> None:
+        if self.inside == "script":
+            self.scripts[-1] += text
+        elif self.inside != "style":
+            self.seen += text
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.scripts[0])
+
+    @property
+    def ids(self) -> list[str]:
+        return [str(attributes["id"]) for _, attributes in self.tags if "id" in attributes]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    root = tmp_path_factory.mktemp("runs")
+    write_run(root / "madry")
+    write_run(root / "wat", right=(20, 18, 30, 31))
+    write_training(root / "training" / "wat")
+    return [root / "madry", root / "wat", root / "training" / "wat"]
+
+
+@pytest.fixture(scope="module")
+def page(folders: list[Path]) -> Page:
+    return Page(report.build(folders, folders[0].parent / "report.html"))
+
+
+def run_of(audit: Audit) -> dict[str, Any]:
+    """What the page's script would read of an audit."""
+    shown, _, kept = flips.collect({"run": audit}, 10**6)
+    return data.of_run("run", audit, groups.compute(audit.rows()), shown["run"], kept[0].why)
+
+
+# ---- the file --------------------------------------------------------------------------------------------------------
+
+
+def test_all_sections_are_there_in_order(page: Page) -> None:
+    sections_there = [str(a["id"]) for tag, a in page.tags if tag == "section" and "id" in a]
+    expected = ["classes", "confusion", "intervals", "training", "findings", "groups", "comparison", "settings"]
+    assert sections_there == expected
+    links = [str(a["href"]) for tag, a in page.tags if tag == "a" and str(a.get("href", "")).startswith("#")]
+    assert {f"#{name}" for name in expected} <= set(links)
+    assert len(page.ids) == len(set(page.ids))
+
+
+def test_nothing_is_fetched_and_only_its_own_script_may_run(page: Page) -> None:
+    for tag, attributes in page.tags:
+        for key in ("src", "href", "action", "data"):
+            value = attributes.get(key) or ""
+            assert value.startswith(("#", "data:")) or not value, (tag, value)
+    assert not [tag for tag, _ in page.tags if tag in ("link", "iframe", "object", "embed", "base", "form")]
+    policy = next(str(a["content"]) for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
+    assert re.search(r"script-src 'sha256-[\w+/=]{44}';", policy)
+    assert not re.search(r"@import|url\((?!#)", page.source.split("<script")[0])
+
+
+def test_a_class_may_bear_any_name(page: Page) -> None:
+    """`<script>` is two script elements, the data and the program; the name is in the text as it is."""
+    assert len(page.scripts) == 2
+    assert SCRIPT in page.seen
+    assert page.data["runs"][0]["classes"] == list(NAMES)
+    assert SCRIPT not in page.source
+
+
+def test_charts_are_well_formed_and_escape_the_names(page: Page) -> None:
+    drawings = re.findall(r"<svg.*?</svg>", page.source, flags=re.DOTALL)
+    assert len(drawings) == 5  # forest, gap, scatter, epochs, class_state
+    for drawing in drawings:
+        root = ElementTree.fromstring(drawing)
+        assert not [element for element in root.iter() if element.tag.endswith("script")]
+    assert any(SCRIPT in "".join(ElementTree.fromstring(drawing).itertext()) for drawing in drawings)
+
+
+def test_the_page_is_made_without_torch(folders: list[Path], tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom pathlib import Path\n"
+        "class NoTorch:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] == 'torch': raise ImportError('no torch here')\n"
+        "sys.meta_path.insert(0, NoTorch())\n"
+        "from classwise import report\n"
+        f"report.build([Path({str(folders[0])!r})], Path({str(tmp_path / 'page.html')!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_names_are_given_or_taken_from_the_paths(folders: list[Path], tmp_path: Path) -> None:
+    write_run(tmp_path / "madry", images=False)
+    found = report_page.read([folders[0], tmp_path / "madry", folders[2]])
+    assert [*found.audits] == [f"{folders[0].parent.name}/madry", f"{tmp_path.name}/madry"]
+    assert [*found.histories] == ["wat"]
+    named = report_page.read(folders, names=["before", "after", "how"])
+    assert [*named.audits, *named.histories] == ["before", "after", "how"]
+
+
+def test_a_training_alone_has_a_page(folders: list[Path], tmp_path: Path) -> None:
+    found = Page(report.build(folders[2:], tmp_path / "page.html", title="Ours & theirs"))
+    assert "<title>Ours &amp; theirs</title>" in found.source
+    assert [str(a["id"]) for tag, a in found.tags if tag == "section" and "id" in a] == ["training", "settings"]
+
+
+def test_mistakes_are_told(folders: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    with pytest.raises(UserError, match="at least one run folder"):
+        report.build([], out)
+    with pytest.raises(UserError, match="nowhere is no folder"):
+        report.build([tmp_path / "nowhere"], out)
+    with pytest.raises(UserError, match="given twice"):
+        report.build([folders[0], folders[0]], out)
+    with pytest.raises(UserError, match="2 run folders need as many different names; got a, a"):
+        report.build(folders[:2], out, names=["a", "a"])
+    with pytest.raises(UserError, match="no finished audit"):
+        report.build([tmp_path], out)
+    assert not out.exists()
+
+
+# ---- what it says ----------------------------------------------------------------------------------------------------
+
+
+def test_the_numbers_of_the_class_table(page: Page) -> None:
+    run = page.data["runs"][0]
+    view = run["views"][run["headline"]]
+    assert view["attack"] == "pgd-20"
+    assert view["rows"]["accuracy"] == [0.2, 0.5, 0.9, 0.75]
+    assert view["rows"]["n"] == [40, 40, 40, 40]
+    assert view["rows"]["taken"] == [1, 2, 3, 0]
+    assert view["errors"] == [0, 1, 31, 0, 3, 1, 1, 0, 1, 1, 2, 19, 2, 1, 1, 2, 3, 3, 3, 0, 9, 3, 2, 1]
+    assert run["slugs"] == ["cat", "dog", "ship-sail", "script-alert-1-script"]
+    assert "cat is the weak class: 20.0% robust" in page.seen
+
+
+def test_findings_advice_comparison_and_settings(page: Page) -> None:
+    assert f"Few images of {SCRIPT}." in page.seen
+    assert "wat against madry" in page.seen
+    assert "Explained in docs/compare.md#" in page.seen
+    assert "classwise report" in page.seen
+    assert "this call" in page.seen
+
+
+def test_runs_that_cannot_be_compared_say_why(folders: list[Path], tmp_path: Path) -> None:
+    other = write_run(tmp_path, right=(1, 2), names=("yes", "no"), images=False)
+    found = sections.comparison({"madry": Audit.load(folders[0]), "other": other})
+    assert found is not None
+    assert "do not have the same classes" in found["problem"]
+    assert sections.comparison({"other": other}) is None
+
+
+def test_superclasses_are_summed(tmp_path: Path) -> None:
+    """A group's accuracy counts an example only if its class is right: (8 + 20) / 80 and (36 + 30) / 80."""
+    known = {"pets": ("cat", "dog"), "things": ("ship", "car")}
+    found = run_of(write_run(tmp_path, names=("cat", "dog", "ship", "car"), superclasses=known))
+    assert found["rollup"] == {"kind": "superclasses", "names": ["pets", "things"], "of": [0, 0, 1, 1]}
+    assert found["views"][1]["groups"]["accuracy"] == [0.35, 0.825]
+    assert sum(found["views"][1]["groups"]["p_worst"]) == pytest.approx(1, abs=1e-3)
+    assert sorted(found["order"][:2]) == [0, 1]
+
+
+def test_slugs_are_distinct_and_safe() -> None:
+    made = data.slugs(["A b", "a-b", "犬", "!!", "a b"])
+    assert made == ["a-b", "a-b-1", "犬", "3", "a-b-4"]
+
+
+def test_a_class_without_images_is_null(tmp_path: Path) -> None:
+    audit = write_run(tmp_path, images=False)
+    rest = audit.records.take(np.flatnonzero(audit.records.label != 2))
+    found = run_of(Audit(rest))
+    rows = found["views"][1]["rows"]
+    assert (rows["accuracy"][2], rows["low"][2], rows["p_worst"][2], rows["n"][2]) == (None, None, None, 0)
+    assert found["order"][-1] == 2
+
+
+def test_the_settings_as_a_command(tmp_path: Path) -> None:
+    audit = write_run(tmp_path, images=False)
+    assert commands.of_audit(audit) is None
+    pgd = {"name": "pgd", "steps": 20, "step": 0.003, "clamp": True}
+    config = {
+        "audit": {"norm": "l2", "eps": 8 / 255, "protocol": "any", "seed": 3, "save_adversarial": True},
+        "model": {"spec": "resnet:width=16"},
+        "data": {"name": "cifar10"},
+        "attacks": {"clean": {}, "pgd-20@2/255": {**pgd, "eps": 2 / 255}, "pgd-20@8/255": {**pgd, "eps": 8 / 255}},
+    }
+    made = commands.of_audit(Audit(audit.records, config=config, folder=Path("runs/a b")))
+    assert made == (
+        "classwise audit --model resnet:width=16 --data cifar10 --root DIR "
+        "--attack pgd:steps=20,step=0.003,clamp=true --eps 2/255,8/255 --norm l2 --seed 3 --save-adversarial "
+        "--out 'runs/a b'"
+    )
+    assert commands.radius(0.15) == "0.15"
+
+
+def test_bars_of_a_comparison_stay_in_their_span(folders: list[Path]) -> None:
+    made = sections.comparison({path.name: Audit.load(path) for path in folders[:2]})
+    assert made is not None
+    rows = made["against"][0]["rows"]
+    assert [row["class"] for row in rows][:1] == ["cat"]  # gained most: 8 to 20 of 40
+    assert rows[0]["difference"] == "+30.0"
+    for row in rows:
+        assert 0 <= row["low"] <= row["low"] + row["span"] <= 100.01
+        assert 0 <= row["left"] <= row["left"] + row["width"] <= 100.01
+
+
+# ---- images ----------------------------------------------------------------------------------------------------------
+
+
+def decoded(text: str) -> Any:
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(text))))
+
+
+def test_a_cell_has_its_images(page: Page) -> None:
+    run = page.data["runs"][0]
+    flip = run["views"][1]["flips"]["0,1"][0]
+    assert (flip["true"], flip["taken"], flip["attack"]) == (0, 1, "pgd-20")
+    clean, attacked, difference = (decoded(page.data["images"][number]) for number in flip["images"])
+    level = flip["index"] % 200
+    assert np.unique(clean).tolist() == [level]
+    assert attacked[0, 0].tolist() == [level + 8, level, level]
+    assert difference[0, 0].tolist() == [255, 128, 128]
+    assert flip["factor"] == 16  # 0.5 / (8/255)
+
+
+def test_the_budget_gives_every_cell_an_image_before_any_gets_two(folders: list[Path]) -> None:
+    audits = {path.name: Audit.load(path) for path in folders[:2]}
+    whole, pool, _ = flips.collect(audits, 10**9)
+    spent = sum(map(len, pool.images))
+    tight, smaller, _ = flips.collect(audits, spent // 3)
+    assert sum(map(len, smaller.images)) < spent // 3 + 1000
+    cells = {name: views["pgd-20"] for name, views in tight.items()}
+    assert {name: set(own) for name, own in cells.items()} == {n: set(v["pgd-20"]) for n, v in whole.items()}
+    counts = [len(found) for own in cells.values() for found in own.values()]
+    assert max(counts) - min(counts) <= 1
+    none, empty, _ = flips.collect(audits, 0)
+    assert not any(none.values())
+    assert not empty.images
+
+
+def test_an_image_broken_at_a_smaller_radius_is_found_there(tmp_path: Path) -> None:
+    radii = {"pgd-20": 0.1, "pgd-20@2": 0.2}
+    infos = {name: AttackInfo({"name": "pgd"}, eps=eps, family="pgd-20") for name, eps in radii.items()}
+    audit = write_run(tmp_path, infos=infos)
+    again = audit.records.of("pgd-20").frame.assign(attack="pgd-20@2")
+    both = Records(pd.concat([audit.records.frame, again], ignore_index=True), audit.records.meta)
+    found, _, _ = flips.collect({"run": Audit(both, folder=tmp_path)}, 10**9)
+    assert found["run"]["pgd-20@2"]["0,1"][0]["attack"] == "pgd-20"
+
+
+def test_without_images_the_page_says_how_to_get_them(tmp_path: Path) -> None:
+    views = run_of(write_run(tmp_path, images=False))["views"]
+    assert views[1]["flips"] == {}
+    assert "--save-adversarial" in views[1]["why"]
+    assert "clean images" in views[0]["why"]
+
+
+def test_large_and_grey_images_become_small_pngs() -> None:
+    assert Image.open(io.BytesIO(flips.png(np.zeros((300, 200, 3), np.uint8)))).size == (64, 96)
+    assert Image.open(io.BytesIO(flips.png(np.zeros((8, 8, 1), np.uint8)))).mode == "L"
+
+
+def test_an_unchanged_image_has_a_grey_difference() -> None:
+    difference, factor = flips.amplified(np.zeros((2, 2, 1)), np.zeros((2, 2, 1)))
+    assert np.unique(difference).tolist() == [128]
+    assert factor == 1
+
+
+# ---- size ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_thousand_classes_make_a_small_page_quickly(tmp_path: Path) -> None:
+    names = [f"class {number}" for number in range(1000)]
+    right = [number % 26 for number in range(1000)]
+    audit = write_run(tmp_path, right=right, names=names, images=False)
+    assert len(audit.records) == 80_000
+    begin = time.perf_counter()
+    out = report.build([tmp_path], tmp_path / "page.html")
+    assert time.perf_counter() - begin < 60
+    assert out.stat().st_size < 2_000_000
