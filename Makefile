@@ -18,7 +18,7 @@ types: .venv/.dev
 	$(BIN)/mypy
 
 unit: .venv/.dev browser
-	$(BIN)/python -m pytest -q -n 2 -m "not adapters"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not adapters"  # two workers of one thread each
 
 browser:                    # the pages' tests drive a real Chromium; without one, and without root to install it, they are skipped
 	command -v chromium chromium-browser google-chrome >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \

@@ -139,3 +139,22 @@ class TestWriteText:
         (tmp_path / "file").write_text("")
         with pytest.raises(UserError, match="cannot write"):
             write_text(tmp_path / "file" / "a.txt", "text")
+
+
+class TestNotebook:
+    def test_the_classes_from_the_weakest_on_under_the_verdict(self, audit: Audit) -> None:
+        shown = audit._repr_html_()
+        assert shown.startswith("<p>dog or cat is the weak class, too close to call: dog at 20.0%")
+        places = [shown.index(f'scope="row" style="text-align:left">{name}<') for name in ("dog", "cat", "ship")]
+        assert places == sorted(places)
+
+    def test_a_class_named_like_a_tag_is_just_a_name(self, audit_of: Make) -> None:
+        shown = audit_of({"pgd-20": [1, 2]}, (5, 5), ("<script>", "b"))._repr_html_()
+        assert "<script>" not in shown
+        assert "&lt;script&gt;" in shown
+
+    def test_charts(self, audit: Audit) -> None:
+        assert "rect" in json.dumps(audit.confusion_chart("pgd-20").to_dict())
+        assert audit.chart("forest").to_dict()
+        with pytest.raises(UserError, match="unknown figure 'forrest'; did you mean 'forest'"):
+            audit.chart("forrest")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from classwise import metrics, points
+from classwise import metrics, points, tables
 from classwise.errors import UserError
 from classwise.findings import Finding
 from classwise.metrics import confusion as confusion_metric
@@ -165,6 +166,35 @@ class Audit:
                 "anew from the records."
             ) from error
         return cls(Records.read(folder), findings, timing, read_config(folder), folder, confidence)
+
+    def chart(self, figure: str, **options: Any) -> Any:
+        """A figure of this audit as an Altair chart, such as "forest" or "confusion"; see docs/figures.md."""
+        from classwise import figures  # here, because most audits draw nothing
+
+        name = self.folder.name if self.folder is not None else "audit"
+        return figures.from_runs(figure, {name: self}, **options)
+
+    def confusion_chart(self, attack: str | None = None, **options: Any) -> Any:
+        """True class by predicted class, drawn."""
+        return self.chart("confusion", attack=attack, **options)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the verdict, and the classes from the weakest on."""
+        from classwise.report.verdict import verdict
+        from classwise.terminal import interval, percent
+
+        table = self.by_class().sort_values("accuracy", na_position="last", kind="stable")
+        shown = pd.DataFrame(
+            {
+                "class": table["class"],
+                "images": table["n"].astype(str),
+                "robust": [percent(value) for value in table["accuracy"]],
+                "interval": [interval(*ends) for ends in zip(table["low"], table["high"], strict=True)],
+                "mostly taken for": table["confused_with"].fillna(""),
+            }
+        )
+        title = f"Robustness by class under {self.headline}"
+        return f"<p>{html.escape(verdict(self))}</p>{tables.html(shown, ('class', 'mostly taken for'), title)}"
 
     def __str__(self) -> str:
         worst, rows = self.worst, self.rows()
