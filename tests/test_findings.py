@@ -51,11 +51,11 @@ class TestNearChance:
 
 class TestUndecided:
     def test_says_how_many_images_it_would_take(self, audit_of: Make) -> None:
-        """0.50 and 0.60: n = 1.96² (0.25 + 0.24)/0.1² = 188.2."""
+        """0.50 and 0.60 with a power of 80%: n = (1.96 √(2·0.55·0.45) + 0.84 √(0.25 + 0.24))²/0.1² = 387.3."""
         audit = audit_of({"pgd-20": [50, 60, 90]}, WIDE, ("cat", "dog", "ship"))
         finding = found(audit)["worst_undecided"]
         assert finding.what.startswith("Under pgd-20, cat (50.0%) and dog (60.0%) cannot be told apart")
-        assert "about 189 images per class" in finding.remedy
+        assert "about 388 images per class" in finding.remedy
 
     def test_depends_on_the_confidence(self, audit_of: Make) -> None:
         audit = audit_of({"pgd-20": [50, 60, 90]}, WIDE)

@@ -11,11 +11,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+_TO_MEET = timedelta(minutes=2)  # after which torchrun may try again; gloo's connections sometimes never come about
+_TO_WORK = timedelta(minutes=30)
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,8 @@ def joined(device: torch.device) -> Iterator[Processes]:
     if world == 1:
         yield Processes()
         return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_TO_MEET)
+    dist.distributed_c10d._set_pg_timeout(_TO_WORK)
     try:
         yield Processes(dist.get_rank(), world)
     finally:
