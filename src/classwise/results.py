@@ -221,6 +221,17 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise UserError(f"{path} is damaged ({error}); begin the run anew with --overwrite.") from error
 
 
+def refuse_other_kind(folder: Path, kind: str) -> None:
+    """Raise where a folder is the run folder of something else than an "audit" or a "training", whichever is wanted."""
+    try:
+        found = read_config(folder)
+    except UserError:
+        return  # damaged: whoever reads it for its settings will say so
+    own = "training" if "method" in found else "audit"
+    if found and own != kind:
+        raise UserError(f"{folder} is the run folder of another kind, {own}; choose another --out for the {kind}.")
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all: beside, then renamed."""
     try:

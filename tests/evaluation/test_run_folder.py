@@ -194,3 +194,12 @@ class TestFingerprints:
             Images(type(images.pixels)(images.pixels.array * 0.99), images.labels, images.class_names),  # type: ignore
         ]
         assert len({fingerprint_data(data) for data in (images, *others)}) == 5
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_the_run_folder_of_a_training_is_left_alone(audit: Run, tmp_path: Path, overwrite: bool) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text('[method]\nname = "wat"\n')
+    with pytest.raises(UserError, match="is the run folder of another kind, training; choose another --out"):
+        audit(overwrite=overwrite)
+    assert "wat" in (tmp_path / "run" / "config.toml").read_text()

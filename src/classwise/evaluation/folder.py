@@ -22,7 +22,7 @@ from classwise.datasets.images import Images
 from classwise.errors import UserError
 from classwise.evaluation.run import Plan
 from classwise.records import Array
-from classwise.results import write_text
+from classwise.results import refuse_other_kind, write_text
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -55,6 +55,7 @@ def fingerprint_data(images: Images) -> str:
 def settle(folder: Path, config: Mapping[str, Any], plan: Plan, overwrite: bool = False) -> Plan:
     """Make the run folder, or check that it was made with these settings; return the plan the run began with."""
     path = folder / "config.toml"
+    refuse_other_kind(folder, "audit")
     try:
         if overwrite:
             parts = [*folder.glob("records/*.parquet"), *folder.glob("adversarial/*.npz"), *folder.glob("tables/*.csv")]

@@ -25,7 +25,7 @@ from classwise.evaluation.folder import check_same, fingerprint_data, fingerprin
 from classwise.evaluation.inputs import default_device, usable
 from classwise.evaluation.speed import follow, trains_channels_last
 from classwise.models import check_model, load_model, read_checkpoint
-from classwise.results import Audit, read_config, write_text
+from classwise.results import Audit, read_config, refuse_other_kind, write_text
 from classwise.training import averaging, optimizer, recipe, schedule, split
 from classwise.training.augment import parse as parse_augment
 from classwise.training.awp import Awp
@@ -143,6 +143,7 @@ _FINE_TUNED = ("frl_rw", "frl_rwrm")
 
 def _settle(folder: Path, config: dict[str, Any], overwrite: bool) -> None:
     """Make the run folder, or check that it was made by the same recipe on the same data."""
+    refuse_other_kind(folder, "training")
     try:
         if overwrite:
             for path in (*(folder / name for name in _FILES), *folder.glob(NOT_FINITE.format("*"))):
