@@ -27,7 +27,7 @@ from classwise import comparable, tables
 from classwise.errors import UserError, unknown
 from classwise.metrics import agreement, average, cv, difference, intervals, mcd, overall, paired, rho, worst
 from classwise.records import CLEAN, Records
-from classwise.results import Audit
+from classwise.results import Audit, told_apart
 from classwise.terminal import interval, percent
 
 _MOST = 40  # classes up to which a terminal shows all of them
@@ -154,12 +154,7 @@ def compare(
 
 def read_runs(folders: Sequence[str | Path]) -> dict[str, Audit]:
     """Finished audits by the names of their folders; by as much of the paths as tells them apart, if need be."""
-    paths = [Path(folder).resolve() for folder in folders]
-    for place, path in enumerate(paths):
-        if path in paths[:place]:
-            raise UserError(f"the run {folders[place]} is given twice; give each run once.")
-    depth = next(d for d in range(1, 10_000) if len({path.parts[-d:] for path in paths}) == len(paths))
-    return {"/".join(path.parts[-depth:]): Audit.load(path) for path in paths}
+    return {name: Audit.load(folder) for name, folder in zip(told_apart(folders), folders, strict=True)}
 
 
 def _called(base: str, audits: Mapping[str, Audit]) -> str:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class UserError(ValueError):
     """Something the caller gave is wrong; the command line prints it without a traceback."""
+
+
+def place_of(name: str | int, names: Sequence[str], kind: str) -> int:
+    """The number of something given by name or number; an error with the near miss where there is none."""
+    text = str(name).strip()
+    if text in names:
+        return list(names).index(text)
+    if text.isdigit() and int(text) < len(names):
+        return int(text)
+    raise unknown(kind, text, names)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:

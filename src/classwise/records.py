@@ -29,6 +29,7 @@ Coverage = Literal["all", "standing"]
 
 CLEAN = "clean"
 WORST_CASE = "worst_case"
+MOST_PROBS = 100  # classes up to which all probabilities are kept where nobody says
 
 #: Every column of the table with its stored type. `probs` is optional and kept apart, as a matrix.
 COLUMNS: dict[str, pa.DataType] = {

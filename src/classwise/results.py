@@ -212,6 +212,16 @@ def _rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(key): value for key, value in row.items()} for row in finite.to_dict("records")]
 
 
+def told_apart(folders: Sequence[str | Path]) -> list[str]:
+    """A name for each run folder: as much of the end of its path as tells it from the others."""
+    parts = [Path(folder).resolve().parts for folder in folders]
+    for place, own in enumerate(parts):
+        if own in parts[:place]:
+            raise UserError(f"the run {folders[place]} is given twice; give each run once.")
+    depth = next(d for d in range(1, 10_000) if len({own[-d:] for own in parts}) == len(parts))
+    return ["/".join(own[-depth:]) for own in parts]
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """The settings a run folder was made with; empty if they are not there."""
     path = folder / "config.toml"

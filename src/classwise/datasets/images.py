@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from classwise.errors import UserError, unknown
+from classwise.errors import UserError, place_of, unknown
 
 IntArray = npt.NDArray[np.int64]
 
@@ -125,12 +125,7 @@ class Images:
 
     def class_number(self, name: str | int) -> int:
         """The number of a class given by name or number."""
-        text = str(name).strip()
-        if text in self.class_names:
-            return self.class_names.index(text)
-        if text.isdigit() and int(text) < self.num_classes:
-            return int(text)
-        raise unknown(f"class of {self.name}", text, self.class_names)
+        return place_of(name, self.class_names, f"class of {self.name}")
 
 
 def check_split(name: str, split: str, known: Iterable[str]) -> None:

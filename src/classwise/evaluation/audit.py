@@ -36,15 +36,12 @@ from classwise.evaluation.inputs import (
     with_surrogates,
 )
 from classwise.evaluation.landscape import landscape as loss_slices
-from classwise.evaluation.speed import Fast, accelerate, choose_batch, choose_workers
+from classwise.evaluation.speed import AMP, Fast, accelerate, choose_batch, choose_workers
 from classwise.models import check_model
-from classwise.records import CLEAN, AttackInfo, Coverage, Meta, Protocol
+from classwise.records import CLEAN, MOST_PROBS, AttackInfo, Coverage, Meta, Protocol
 from classwise.results import Audit, read_config, write_text
 from classwise.terminal import progress_bar
 from classwise.threat import Norm
-
-_MOST_PROBS = 100  # classes up to which the full probabilities are kept by default
-_AMP = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 def audit(
@@ -160,7 +157,7 @@ class Settings:
         _check_choice("protocol", self.protocol, ("any", "final"))
         _check_choice("coverage", self.coverage, ("all", "standing"))
         if self.amp is not None:
-            _check_choice("amp", self.amp, tuple(_AMP))
+            _check_choice("amp", self.amp, tuple(AMP))
         if not 0 < self.confidence < 1:
             raise UserError(f"confidence must lie between 0 and 1, got {self.confidence:g}.")
         for name in ("batch_size", "workers", "eot"):
@@ -221,7 +218,7 @@ def prepare(
         device,
         settings.protocol,
         settings.eot,
-        settings.probs if settings.probs is not None else images.num_classes <= _MOST_PROBS,
+        settings.probs if settings.probs is not None else images.num_classes <= MOST_PROBS,
         save_adversarial=settings.save_adversarial,
     )
     return run.along(job, curve) if curve else job, fast, findings
@@ -290,7 +287,7 @@ def _with_amp(fast: Fast, amp: str | None, device: torch.device) -> Model:
         raise UserError(f"amp={amp} is for GPUs: reduced precision on a CPU is slow and on some CPUs unsupported.")
 
     def call(x: Tensor) -> Tensor:
-        with torch.autocast(device.type, dtype=_AMP[amp]):
+        with torch.autocast(device.type, dtype=AMP[amp]):
             return fast(x).float()
 
     return call

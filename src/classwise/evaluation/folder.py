@@ -88,7 +88,7 @@ def check_same(folder: Path, stored: Mapping[str, Any], config: Mapping[str, Any
     """Raise, with what differs, where a run folder was made with other settings than these."""
     # The attacks' order counts too: it names the parts, and says what still stands when an attack begins.
     old, new = (
-        {**flatten(tree), "attacks": json.dumps([*tree.get("attacks", ())])} for tree in (stored, plain(config))
+        {**_as_text(tree), "attacks": json.dumps([*tree.get("attacks", ())])} for tree in (stored, plain(config))
     )
     differing = [
         key for key in sorted({*old, *new}) if old.get(key) != new.get(key) and not key.startswith("versions.")
@@ -112,12 +112,14 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str)) else str(value)
 
 
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def _as_text(tree: Mapping[str, Any]) -> dict[str, str]:
     """Nested settings as dotted keys, values as JSON text so that they compare."""
-    flat: dict[str, str] = {}
+    return {key: json.dumps(value) for key, value in flat(tree).items()}
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """``{"train": {"epochs": 3}}`` as ``{"train.epochs": 3}``."""
+    found: dict[str, Any] = {}
     for key, value in tree.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = json.dumps(value)
-    return flat
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found

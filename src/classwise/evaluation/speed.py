@@ -25,6 +25,9 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_conv_bn_weights, fuse_
 from classwise.attacks.rows import Model
 from classwise.errors import UserError
 
+#: Reduced precisions, for gradient passes on a GPU.
+AMP = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+
 _MULTIPLE = 8
 _SETTLED = 16  # batches of one size in a row, after which a kernel of their own pays
 

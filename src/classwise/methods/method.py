@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from classwise import attacks, spec
 from classwise.attacks.rows import Attack, Model
-from classwise.errors import UserError, unknown
+from classwise.errors import UserError, place_of
 from classwise.records import Records
 from classwise.threat import Norm
 
@@ -126,22 +126,13 @@ def by_class(values: ClassValues, class_names: Sequence[str], where: str, otherw
         full = torch.full((count,), others)
         for name, value in values.items():
             if name != "*":
-                full[_class_number(name, class_names, where)] = spec.number(value)
+                full[place_of(name, class_names, f"class in {where}")] = spec.number(value)
         return full
     if isinstance(values, (tuple, list)):
         if len(values) != count:
             raise UserError(f"{where} has {len(values)} values, but there are {count} classes: give one each, or one.")
         return torch.tensor([spec.number(value) for value in values])
     return torch.full((count,), spec.number(values))
-
-
-def _class_number(name: str, class_names: Sequence[str], where: str) -> int:
-    text = str(name).strip()
-    if text in class_names:
-        return list(class_names).index(text)
-    if text.isdigit() and int(text) < len(class_names):
-        return int(text)
-    raise unknown(f"class in {where}", text, class_names)
 
 
 def held_out(valid: Records | None, method: Method, remedy: str = "") -> Records:

@@ -27,7 +27,7 @@ from classwise.figures import epochs
 from classwise.metrics import groups
 from classwise.report import charts, commands, data, flips, sections
 from classwise.report.verdict import verdict
-from classwise.results import Audit, write_text
+from classwise.results import Audit, told_apart, write_text
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("dom.js", "table.js", "confusion.js", "charts.js", "page.js")
@@ -80,30 +80,17 @@ def read(folders: Sequence[Path], names: Sequence[str] | None = None) -> Runs:
     if names is not None and not len(folders) == len(names) == len(set(names)):
         raise UserError(f"{len(folders)} run folders need as many different names; got {', '.join(names) or 'none'}.")
     paths = [Path(folder) for folder in folders]
-    for place, path in enumerate(paths):
+    for path in paths:
         if not path.is_dir():
             raise UserError(f"{path} is no folder; give run folders of audits or trainings.")
-        if any(path.samefile(earlier) for earlier in paths[:place]):
-            raise UserError(f"the run {path} is given twice; give each run once.")
-    trained = [(path / "history.csv").is_file() and not (path / "summary.json").is_file() for path in paths]
-    chosen = names or [""] * len(paths)
-    audits, trainings = (
-        _named([(name, path) for name, path, own in zip(chosen, paths, trained, strict=True) if own is kind])
-        for kind in (False, True)
-    )
+    told_apart(paths)  # none is given twice
+    chosen = dict(zip(paths, names or [""] * len(paths), strict=True))
+    trained = [path for path in paths if (path / "history.csv").is_file() and not (path / "summary.json").is_file()]
+    audited = [path for path in paths if path not in trained]
     return Runs(
-        {name: Audit.load(path) for name, path in audits.items()},
-        {name: epochs.read(path) for name, path in trainings.items()},
+        {chosen[path] or name: Audit.load(path) for name, path in zip(told_apart(audited), audited, strict=True)},
+        {chosen[path] or name: epochs.read(path) for name, path in zip(told_apart(trained), trained, strict=True)},
     )
-
-
-def _named(folders: Sequence[tuple[str, Path]]) -> dict[str, Path]:
-    """The folders by their names; without, by as much of their paths as tells them apart."""
-    parts = [path.resolve().parts for _, path in folders]
-    depth = 1
-    while len({own[-depth:] for own in parts}) < len(parts):
-        depth += 1
-    return {name or "/".join(own[-depth:]): path for (name, path), own in zip(folders, parts, strict=True)}
 
 
 def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: str) -> str:

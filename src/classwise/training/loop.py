@@ -55,6 +55,11 @@ class Training:
     averaging: Averaging | None
     checkpoints: Checkpoints
 
+    @property
+    def attacks(self) -> tuple[str, ...]:
+        """The recipe's validation attacks, by name; none where nothing is held out."""
+        return () if self.validation is None else tuple(self.validation.attacks)
+
 
 def fit(training: Training, progress: Progress, watch: Watch) -> Progress:
     """Train the model in place, from where `progress` is to the last epoch of the recipe."""
@@ -73,7 +78,7 @@ def fit(training: Training, progress: Progress, watch: Watch) -> Progress:
             shown = _averaged(training, stretch, progress, watch)
             due = (progress.epoch + 1) % recipe.validate.every == 0 or progress.epoch + 1 == epochs
             valid = _validate(training, shown, watch) if due else None
-            row = history.row(progress.epoch + 1, train, valid, _attacks(training), progress.state)
+            row = history.row(progress.epoch + 1, train, valid, training.attacks, progress.state)
             row |= {"lr": stepper.optimizer.param_groups[0]["lr"], "train_loss": float(columns["objective"].mean())}
 
             progress.state = method.update(progress.state, train, valid, progress.epoch + 1)
@@ -138,7 +143,7 @@ def _averaged(training: Training, stretch: Stretch, progress: Progress, watch: W
         return model
     worst = None
     if averaging.validates and (valid := _validate(training, model, watch)) is not None:
-        worst = float(np.nanmin(accuracy.compute(history.robust_rows(valid, _attacks(training))).values))
+        worst = float(np.nanmin(accuracy.compute(history.robust_rows(valid, training.attacks)).values))
     progress.average = averaging.after_epoch(progress.average, model, progress.epoch + 1, worst)
     if not progress.average:
         return model
@@ -172,16 +177,12 @@ def _check_overfitting(training: Training, stretch: Stretch, progress: Progress,
     progress.before = {name: value.detach().clone() for name, value in stepper.model.state_dict().items()}
 
 
-def _attacks(training: Training) -> tuple[str, ...]:
-    return () if training.validation is None else tuple(training.validation.attacks)
-
-
 def _save(training: Training, progress: Progress, shown: nn.Module, valid: Records | None) -> None:
     """best.pt where this epoch is the best so far by the recipe's rule, then last.pt and history.csv."""
     recipe = training.stepper.recipe
     if progress.stopped is None and (valid is not None or recipe.validate.select == "last"):
         losses = progress.state.get("loss")
-        score = history.score(recipe.validate.select, progress.epoch, valid, _attacks(training), losses)
+        score = history.score(recipe.validate.select, progress.epoch, valid, training.attacks, losses)
         if progress.best is None or score > progress.best:
             progress.best, progress.best_epoch = score, progress.epoch
             _save_best(training, progress, shown)

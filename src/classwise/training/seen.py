@@ -11,12 +11,10 @@ from torch import Tensor
 
 from classwise.losses import cross_entropy
 from classwise.methods.method import Loss
-from classwise.records import COLUMNS, AttackInfo, Meta, Records
+from classwise.records import COLUMNS, MOST_PROBS, AttackInfo, Meta, Records
 from classwise.training.processes import Processes
 
 TRAIN = "train"
-
-_MOST_PROBS = 100  # classes up to which all probabilities are kept
 
 
 @dataclass
@@ -42,7 +40,7 @@ class Seen:
             "loss": cross_entropy(z, y),
             "objective": loss.value.detach()[own].float(),
         }
-        if z.shape[1] <= _MOST_PROBS:
+        if z.shape[1] <= MOST_PROBS:
             columns["probs"] = probs
         self.parts.append({name: column.cpu() for name, column in columns.items()})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from classwise import draws
 from classwise.attacks.rows import Model
 from classwise.errors import UserError
-from classwise.evaluation.speed import Follower, channels_last, trains_channels_last
+from classwise.evaluation.speed import AMP, Follower, channels_last, trains_channels_last
 from classwise.methods.method import Batch, Loss, State
 from classwise.storage import whole_file
 from classwise.training.awp import Awp
@@ -26,7 +27,6 @@ from classwise.training.processes import Processes
 from classwise.training.recipe import Recipe
 from classwise.training.schedule import Schedule
 
-AMP = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 NOT_FINITE = "not_finite_{}.pt"  # the batch that a training diverged on, and the process it was in
 
 
@@ -48,6 +48,10 @@ class Stepper:
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    @functools.cached_property
+    def _channels_last(self) -> bool:
+        return trains_channels_last(self.model, self.device)
 
     def rate(self, t: float) -> float:
         """The learning rate after t epochs."""
@@ -91,7 +95,7 @@ class Stepper:
         recipe = self.recipe
         key = draws.keys(recipe.train.seed, torch.from_numpy(examples.index), stream=epoch + 1).to(self.device)
         x = augment(examples.x.to(self.device, non_blocking=True), key)
-        x = channels_last(x) if trains_channels_last(self.model, self.device) else x.contiguous()
+        x = channels_last(x) if self._channels_last else x.contiguous()
         return Batch(
             x,
             examples.y.to(self.device, non_blocking=True),

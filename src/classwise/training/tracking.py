@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from classwise.errors import UserError, unknown
+from classwise.evaluation.folder import flat
 from classwise.storage import whole_file
 
 Row: TypeAlias = Mapping[str, float | str]
@@ -165,14 +166,6 @@ def open_trackers(
         except Exception as error:  # no server, no login: theirs to say
             raise UserError(f"{kind} cannot be started: {error}. Set it up, or train without it.") from error
     return Trackers(opened)
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """``{"train": {"epochs": 3}}`` as ``{"train.epochs": 3}``."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
 
 
 def _parted(row: Row) -> tuple[dict[str, float], dict[str, str]]:

@@ -89,8 +89,7 @@ def train(
         known = plain(chosen.settings())
         resumed = start.epoch if start.history else None
         tracker = open_trackers(trackers if processes.first else (), folder, folder.name, known, resumed)
-        attacks = () if training.validation is None else tuple(training.validation.attacks)
-        watch = Watch(chosen.train.epochs, attacks, tracker, progress, quiet=not processes.first)
+        watch = Watch(chosen.train.epochs, training.attacks, tracker, progress, quiet=not processes.first)
         with watch.watching():
             fit(training, start, watch)
         processes.wait()
