@@ -1,0 +1,70 @@
+"""Studies, one file each; the file's name is the study's name.
+
+    studies.run(studies.parse("weight-norm", {"model": ["runs/trades/best.pt"]}), "runs/norms")
+
+A study says which trainings and audits it needs (`jobs`) and what it makes of them (`outcome`): tables, figures, and
+for each claim of the papers whether it held.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from classwise import spec
+from classwise.errors import unknown
+from classwise.studies.outcome import Claim, Outcome
+from classwise.studies.study import OfModels, Study, run
+
+__all__ = ["Claim", "OfModels", "Outcome", "Study", "describe", "names", "parse", "run", "study_class", "usage"]
+
+_NOT_STUDIES = {"engines", "estimate", "graph", "outcome", "reproduce", "study", "subjects", "work"}
+
+
+def names() -> list[str]:
+    """Every study there is."""
+    found = (module.name for module in pkgutil.iter_modules(__path__))
+    return sorted(name.replace("_", "-") for name in found if name not in _NOT_STUDIES)
+
+
+def study_class(name: str) -> type[Study]:
+    """The dataclass of the study called `name`: weight-norm's is WeightNorm, in weight_norm.py."""
+    if name not in names():
+        raise unknown("study", name, names())
+    module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    found = getattr(module, "".join(word.capitalize() for word in name.split("-")))
+    assert isinstance(found, type)
+    assert issubclass(found, Study)
+    return found
+
+
+def describe(name: str) -> str:
+    """The study's own first sentence."""
+    return (inspect.getdoc(inspect.getmodule(study_class(name))) or "").splitlines()[0]
+
+
+def usage(name: str) -> str:
+    """The study's options with their defaults."""
+    return spec.usage(study_class(name))
+
+
+def parse(name: str, options: Mapping[str, Any]) -> Study:
+    """The study called `name` with the given options; numbers of a list may be written ``1,2,5``."""
+    cls = study_class(name)
+    hints = typing.get_type_hints(cls)
+    lists = {field.name for field in dataclasses.fields(cls) if typing.get_origin(hints[field.name]) is tuple}
+    given = {key: _items(value, hints[key]) if key in lists else value for key, value in options.items()}
+    return spec.configure(cls, given, name)
+
+
+def _items(value: Any, kind: Any) -> Any:
+    """The items of a list as it is typed: given several times, or, if they are numbers, with commas between them."""
+    items = list(value) if isinstance(value, (list, tuple)) else [value]
+    if typing.get_args(kind)[0] is str:
+        return items
+    return [part for item in items for part in (item.split(",") if isinstance(item, str) else [item])]
