@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import graphlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,7 +121,7 @@ def fill(value: Any, folders: Mapping[str, str]) -> Any:
 
 def read_job(settings: Mapping[str, Any]) -> Job:
     """The job these settings describe."""
-    kinds: dict[str, type[Job]] = {"train": Train, "audit": Audit, "derive": Derive}
+    kinds: dict[str, Callable[..., Job]] = {"train": Train, "audit": Audit, "derive": Derive}
     fields = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     return kinds[str(fields.pop("kind"))](**fields)
 
