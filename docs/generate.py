@@ -9,14 +9,16 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import astuple
 from types import ModuleType
 from typing import Any
 
+import pandas as pd
 from typer.cli import get_docs_for_click
 from typer.main import get_command
 
 import classwise
-from classwise import attacks, figures, metrics
+from classwise import attacks, figures, metrics, published, tables
 from classwise import cli as command_line
 from classwise import methods as training_methods
 
@@ -66,6 +68,33 @@ def name_list() -> str:
     return "\n".join(_public(name, getattr(classwise, name)) for name in sorted(names, key=str.lower))
 
 
+def published_list() -> str:
+    """The papers' misprints, their CV, MCD and ρ beside ours, what is odd about them, and every id."""
+    rows, items = published.recomputed(), published.items()
+    wrong = [(entry.id, *astuple(misprint)) for entry in items for misprint in entry.misprints]
+    misprints = pd.DataFrame(wrong, columns=["id", "row", "column", "printed", "expected", "why"])
+    parts = [
+        f"{len(rows)} printed numbers follow from others; {sum(rows['verdict'] == 'agrees')} agree, these do not:",
+        tables.markdown(misprints, words=("id", "row", "column", "why")),
+        "## CV, MCD and ρ, printed and recomputed",
+    ]
+    metric = rows[rows["column"].str.fullmatch(r"cv|mcd|\w+_rho")]
+    for name, part in metric.groupby("item", sort=False):
+        digits = 2 if name.startswith("tian") else 4
+        cells = [
+            f"{row.printed:g} {'=' if row.verdict == 'agrees' else '≠'} {row.recomputed:.{digits}f}"
+            for row in part.itertuples()
+        ]
+        wide = part.assign(cell=cells).set_index(["row", "column"])["cell"].unstack(sort=False).reset_index()
+        parts += [f"### `{name}`", published.source(name), tables.markdown(wide, words=("row",))]
+    notes = [f"- `{entry.id}`: {note}" for entry in items for note in entry.notes]
+    ids = pd.DataFrame([(entry.id, entry.title, entry.shows, entry.study or "") for entry in items])
+    ids.columns = pd.Index(["id", "what", "it shows", "study"])
+    parts += ["## Not to be settled from the papers", "\n".join(notes)]
+    parts += ["## Every table and figure", tables.markdown(ids, words=tuple(ids.columns))]
+    return "\n\n".join(parts)
+
+
 SECTIONS: dict[str, Callable[[], str]] = {
     "api": name_list,
     "attacks": attack_list,
@@ -73,6 +102,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "figures": figure_list,
     "methods": method_list,
     "metrics": metric_list,
+    "published": published_list,
 }
 
 

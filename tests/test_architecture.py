@@ -27,6 +27,7 @@ WITHOUT_TORCH = {
     "gate",
     "metrics",
     "points",
+    "published",
     "records",
     "report",
     "results",
@@ -50,6 +51,7 @@ MAY_IMPORT = {
     "anytime": {"errors", "metrics"},
     "points": {"errors", "records", "storage"},
     "metrics": {"errors", "records", "spec"},
+    "published": {"errors", "metrics"},
     "methods": {"attacks", "draws", "errors", "losses", "metrics", "records", "spec", "threat"},
 }
 

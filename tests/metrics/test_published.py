@@ -6,15 +6,13 @@ known not to follow are listed; the test fails if one of them starts to match, o
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from classwise.metrics import accuracy, average, confound, cv, mcd, overall, rho, superclass, worst
+from classwise.published.index import HOME
 
-PUBLISHED = Path(__file__).parent.parent / "published"
 CLASSES = [str(c) for c in range(10)]
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SUPERCLASSES = {
@@ -26,15 +24,15 @@ SUPERCLASSES = {
 KNOWN_CV = {("tian2021_table1", "MART", "transfer")}
 #: WAT Tables 1 and 2: values of ρ that do not follow from the printed accuracies.
 KNOWN_RHO = {
-    ("cifar10", "wrn-34-10", "WAT", "natural"),
-    ("cifar100", "resnet18", "WAT", "natural"),
-    ("cifar100", "resnet18", "WAT", "pgd100"),
-    ("cifar100", "resnet18", "WAT", "cw"),
+    ("CIFAR-10", "wrn-34-10", "WAT", "natural"),
+    ("CIFAR-100", "resnet18", "WAT", "natural"),
+    ("CIFAR-100", "resnet18", "WAT", "pgd100"),
+    ("CIFAR-100", "resnet18", "WAT", "cw"),
 }
 
 
 def read(name):
-    return pd.read_csv(PUBLISHED / f"{name}.csv", dtype={"eta": str}, keep_default_na=False)
+    return pd.read_csv(HOME / f"{name}.csv", dtype={"eta": str}, keep_default_na=False)
 
 
 def truncated_to(printed, value, unit=0.1):
@@ -126,12 +124,15 @@ def records_with(average_percent, worst_percent, classes, from_correct):
 
 
 def test_wat_rho(from_correct):
-    rows = read("li2023_tables1-3")
+    first, second, third = (read(f"li2023_table{number}") for number in (1, 2, 3))
+    wide = second.assign(dataset="CIFAR-10", model="wrn-34-10")
+    swept = third[third["method"] != "TRADES"].assign(dataset="CIFAR-10", model="resnet18")
+    rows = pd.concat([first.assign(model="resnet18"), wide, swept])
     base = {(row["dataset"], row["model"]): row for _, row in rows.iterrows() if row["method"] == "TRADES"}
     mismatches, checked = set(), 0
     for _, row in rows.iterrows():
         start = base[row["dataset"], row["model"]]
-        classes = {"cifar10": 10, "cifar100": 100}[row["dataset"]]
+        classes = {"CIFAR-10": 10, "CIFAR-100": 100}[row["dataset"]]
         for attack in ("natural", "pgd100", "cw", "autoattack"):
             run, trades = (
                 records_with(float(which[f"{attack}_avg"]), float(which[f"{attack}_worst"]), classes, from_correct)

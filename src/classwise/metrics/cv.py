@@ -7,8 +7,14 @@ classes that have examples. Divide by 10⁴ for the unit of Li & Liu, AAAI 2023.
 from __future__ import annotations
 
 from classwise.metrics import accuracy
+from classwise.metrics.intervals import Array
 from classwise.records import Records
 
 
 def compute(records: Records) -> float:
-    return float((100 * accuracy.seen(records)).var())
+    return of(accuracy.seen(records))
+
+
+def of(accuracies: Array) -> float:
+    """The variance of class accuracies given as fractions."""
+    return float((100 * accuracies).var())

@@ -9,8 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from classwise.metrics import accuracy
+from classwise.metrics.intervals import Array
 from classwise.records import Records
 
 
 def compute(records: Records) -> float:
-    return float(np.ptp(accuracy.seen(records)))
+    return of(accuracy.seen(records))
+
+
+def of(accuracies: Array) -> float:
+    """The discrepancy of class accuracies given as fractions."""
+    return float(np.ptp(accuracies))

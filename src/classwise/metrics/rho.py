@@ -13,7 +13,11 @@ from classwise.records import Records
 
 def compute(records: Records, base: Records) -> float:
     run, start = accuracy.seen(records), accuracy.seen(base)
-    worst, average = start.min(), start.mean()
-    if worst == 0:
+    return of(run.min(), run.mean(), start.min(), start.mean())
+
+
+def of(worst: float, average: float, base_worst: float, base_average: float) -> float:
+    """ρ from the lowest and the mean class accuracy of the run and of its base, all in one unit."""
+    if base_worst == 0:
         return float("nan")
-    return float((run.min() - worst) / worst - (average - run.mean()) / average)
+    return float((worst - base_worst) / base_worst - (base_average - average) / base_average)

@@ -1,0 +1,150 @@
+"""Printed numbers computed again from the numbers printed beside them.
+
+    CV, MCD, mean     from the class accuracies of the row         tian2021 tables 1, 3, tian2020 tables 2, 4, 5
+    change            from the two rows it is between              tian2021 tables 3, 4, tian2020 table 3
+    ρ                 from averages and worst classes              li2023 tables 1 to 5
+    and what the text says of a table: ratios, ranges, best values
+
+The class accuracies of CIFAR-10 are whole numbers of a thousand images, so in tenths of a percent they are exact, and
+nothing is lost but the last digit of the result: cut off (tian2021, in floating point: 84.6 − 42.2 is printed 42.3) or
+rounded. Where the row's accuracies are not printed (CV of li2023, most of tian2021 table 5) nothing can be recomputed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pandas as pd
+
+from classwise.metrics import cv, mcd, rho
+from classwise.published.index import item
+from classwise.published.numbers import LABELS, printed, printed_statements, table
+from classwise.published.stated import stated
+
+#: CIFAR-10, the only data set whose class accuracies are printed.
+CLASSES = [str(number) for number in range(10)]
+_CHANGES = [f"change_{number}" for number in CLASSES]
+_ROUNDING = 1e-9  # of floating point
+
+
+class _Number(NamedTuple):
+    """A printed number, with all its digits, and what it should be."""
+
+    item: str
+    row: str
+    column: str
+    text: str
+    value: float
+    exact: bool = False
+
+
+def recomputed() -> pd.DataFrame:
+    """Every printed number that follows from others.
+
+    Columns: item, row (`text` for the running text), column, printed, recomputed, difference, allowed, verdict. A
+    number agrees if recomputed − printed is within ±allowed, or where the paper cuts digits off from 0 to allowed; else
+    it is a misprint, and listed as one with its item.
+    """
+    return pd.DataFrame([_judged(number) for number in _numbers()])
+
+
+def _judged(number: _Number) -> dict[str, object]:
+    shown, cut_off = float(number.text), item(number.item).digits == "truncated"
+    unit = 10.0 ** -len(number.text.partition(".")[2])
+    allowed = 0.0 if number.exact else unit if cut_off else unit / 2
+    difference = number.value - shown
+    agrees = (0 if cut_off else -allowed) - _ROUNDING <= difference <= allowed + _ROUNDING
+    return {
+        "item": number.item,
+        "row": number.row,
+        "column": number.column,
+        "printed": shown,
+        "recomputed": number.value,
+        "difference": difference,
+        "allowed": allowed,
+        "verdict": "agrees" if agrees else "misprint",
+    }
+
+
+def _numbers() -> Iterator[_Number]:
+    for name in ("tian2021:table1", "tian2021:table3"):
+        accuracies = table(name)[CLASSES] / 100
+        yield from _column(name, "total", 100 * accuracies.mean(axis=1))
+        yield from _column(name, "cv", accuracies.apply(lambda row: cv.of(row.to_numpy()), axis=1))
+        yield from _column(name, "mcd", accuracies.apply(lambda row: 100 * mcd.of(row.to_numpy()), axis=1))
+    yield from _column("tian2020:table2", "total", table("tian2020:table2")[CLASSES].mean(axis=1))
+    yield from _column("tian2020:table4", "change_total", table("tian2020:table4")[_CHANGES].mean(axis=1))
+    yield from _hypersphere()
+    yield from _changes()
+    for number in (1, 2, 3, 4, 5):
+        yield from _rho(f"li2023:table{number}")
+    yield from _statements()
+
+
+def _column(name: str, column: str, values: pd.Series[float]) -> Iterator[_Number]:
+    """A column of a table beside its values; a row without a value is left out."""
+    cells = printed(name)
+    labels = [label for label in LABELS if label in cells]
+    for (_, row), value in zip(cells.iterrows(), values, strict=True):
+        if not pd.isna(value):
+            named = ", ".join(_label(label, row[label]) for label in labels if row[label])
+            yield _Number(name, named, column, row[column], value)
+
+
+def _label(column: str, text: str) -> str:
+    return f"{column}={text}" if column in ("inv_temperature", "eta") else text
+
+
+def _hypersphere() -> Iterator[_Number]:
+    """Table 5 of tian2020 gives its later rows as changes against the first; table 6 begins with its totals."""
+    rows = table("tian2020:table5")
+    classes = rows[CLASSES].copy()
+    classes.iloc[1:] += classes.iloc[0]
+    yield from _column("tian2020:table5", "pgd20", classes.mean(axis=1))
+    yield from _column("tian2020:table6", "inv_temperature_1", rows["pgd20"])
+    model = classes.iloc[0].to_numpy() / 100  # Madry's ResNet-18 is the CIFAR-10 row of tian2021 table 5
+    of_cifar10 = table("tian2021:table5")["dataset"] == "CIFAR-10"
+    for column, value in (("adversarial_cv", cv.of(model)), ("adversarial_mcd", 100 * mcd.of(model))):
+        yield from _column("tian2021:table5", column, pd.Series(value, of_cifar10.index).where(of_cifar10))
+
+
+def _changes() -> Iterator[_Number]:
+    attacked, rows = table("tian2021:table1"), table("tian2021:table3")
+    before = attacked[attacked["attack"] == "pgd"].set_index("defense").loc[rows["defense"]].reset_index()
+    for column in ("total", *CLASSES, "cv", "mcd"):
+        yield from _column("tian2021:table3", f"change_{column}", _tenths(rows[column] - before[column]))
+
+    attacked, rows = table("tian2020:table2"), table("tian2020:table3")
+    before = attacked[attacked["attack"] == "pgd"].set_index("defense").loc[rows["defense"]].reset_index()
+    yield from _column("tian2020:table3", "change_total", _tenths(rows["total"] - before["total"]))
+
+    rows = table("tian2021:table4")
+    original = rows["test_set"].str.contains("Original")
+    before = rows[CLASSES].where(original).ffill()
+    for column in CLASSES:
+        yield from _column("tian2021:table4", f"change_{column}", (rows[column] - before[column]).where(~original))
+
+
+def _tenths(difference: pd.Series[float]) -> pd.Series[float]:
+    """A difference of numbers given in tenths, exactly."""
+    return difference.round(1)
+
+
+def _rho(name: str) -> Iterator[_Number]:
+    """ρ against TRADES, the first row of each data set."""
+    rows = table(name)
+    group = rows.get("dataset", pd.Series("", rows.index))
+    base = rows.groupby(group).transform("first")
+    for attack in rows.columns[rows.columns.str.endswith("_rho")].str.removesuffix("_rho"):
+        average, worst = f"{attack}_avg", f"{attack}_worst"
+        of_rows = zip(rows[worst], rows[average], base[worst], base[average], strict=True)
+        values = pd.Series([rho.of(*numbers) for numbers in of_rows], rows.index)
+        yield from _column(name, f"{attack}_rho", values.where(rows["method"] != "TRADES"))
+
+
+def _statements() -> Iterator[_Number]:
+    said = printed_statements().set_index(["item", "quantity"])
+    for (name, quantity), value in stated().items():
+        text, unit = said.loc[(name, quantity), ["value", "unit"]]
+        yield _Number(name, "text", quantity, str(text), value, exact=unit == "setting")
