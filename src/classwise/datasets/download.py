@@ -21,7 +21,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from classwise.errors import UserError
 
 _CHUNK = 1 << 16  # pooch's own 1 KiB makes Python, not the network, the bottleneck
-_ARCHIVES = (".tar.gz", ".zip")
+_ARCHIVES = (".tar", ".tar.gz", ".zip")
 
 
 @dataclass(frozen=True)
