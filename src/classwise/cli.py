@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import classwise
-from classwise import gate
+from classwise import cli_studies, gate
 from classwise.errors import UserError, unknown
 from classwise.spec import number
 
@@ -293,15 +293,19 @@ def pseudo_label(
     typer.echo(f"{int((labels >= 0).sum()):,} of {len(labels):,} images labelled, in {out}.")
 
 
+app.command("study", context_settings=cli_studies.STUDY_CONTEXT)(cli_studies.study)
+app.command("reproduce")(cli_studies.reproduce)
+
+
 @app.command("list")
 def list_(
-    kind: Annotated[str, typer.Argument(help="attacks, models, datasets, metrics, methods, recipes or figures.")],
+    kind: Annotated[str, typer.Argument(help="attacks, models, datasets, metrics, methods, recipes, figures or studies.")],
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """List what there is: attacks, models, datasets, metrics, methods, recipes or figures, each in a sentence."""
+    """List what there is: attacks, models, datasets, metrics, methods, recipes, figures or studies, each in a sentence."""
     import importlib
 
-    kinds = ("attacks", "datasets", "figures", "methods", "metrics", "models", "recipes")
+    kinds = ("attacks", "datasets", "figures", "methods", "metrics", "models", "recipes", "studies")
     if kind not in kinds:
         raise unknown("kind of thing", kind, kinds)
     module: Any = importlib.import_module("classwise.training.recipe" if kind == "recipes" else f"classwise.{kind}")

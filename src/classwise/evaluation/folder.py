@@ -93,6 +93,8 @@ def check_same(folder: Path, stored: Mapping[str, Any], config: Mapping[str, Any
     differing = [
         key for key in sorted({*old, *new}) if old.get(key) != new.get(key) and not key.startswith("versions.")
     ]
+    if old.get("model.fingerprint") == new.get("model.fingerprint"):  # the same weights, wherever their file is now
+        differing = [key for key in differing if key != "model.spec"]
     if differing:
         lines = [f"  {key}: {old.get(key, 'absent')} there, {new.get(key, 'absent')} now" for key in differing[:8]]
         raise UserError(

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 import graphlib
+import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -98,6 +100,12 @@ class Graph:
 
     def __len__(self) -> int:
         return len(self.jobs)
+
+    def digest(self, name: str) -> str:
+        """A short hash of a job's settings and of the settings of all it builds on."""
+        job = self.jobs[name]
+        settings = fill(job.settings(), {other: self.digest(other) for other in job.after})
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
     def waiting(self, finished: Iterable[str] = ()) -> graphlib.TopologicalSorter[str]:
         """What is left to do, for an engine to take from: `get_ready`, `done`."""

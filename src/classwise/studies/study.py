@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from classwise.errors import UserError, unknown
 from classwise.studies.engines import Resources, drive, engine
@@ -69,16 +68,18 @@ def run(
     engine_spec: str = "local",
     resources: Resources | None = None,
     use: Mapping[str, str | Path] | None = None,
+    pool: str | Path | None = None,
     watch: Callable[[str, int, int], None] | None = None,
 ) -> Outcome:
     """Do a study's jobs and write its outcome below `out`.
 
     use: run folders that are already there, by the name of the job they are to stand for; they are copied, and checked
         to have been made with that job's settings.
+    pool: a folder of jobs that several studies share.
     watch: told the name of each finished job, how many are finished, and of how many.
     """
     folder = Path(out)
-    desk = Desk.begin(folder, Graph.of(study.jobs()), place or Place())
+    desk = Desk.begin(folder, Graph.of(study.jobs()), place or Place(), None if pool is None else Path(pool))
     for name, given in (use or {}).items():
         _adopt(desk, name, Path(given))
     over = sum(desk.finished(job) is not None for job in desk.graph)
@@ -102,8 +103,3 @@ def _adopt(desk: Desk, name: str, given: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
         shutil.copytree(given, partial)
         partial.rename(desk.folder_of(name))
-
-
-def settings(study: Study) -> dict[str, Any]:
-    """The study's fields with their values."""
-    return dataclasses.asdict(study)

@@ -1,0 +1,240 @@
+"""The commands study and reproduce: wiring only."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from classwise.errors import UserError
+
+if TYPE_CHECKING:
+    from classwise.studies import Outcome, Study
+
+#: Options of a study that are not fields of it are errors; everything after its name is read by `_options`.
+STUDY_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", help="Folder; the same command goes on after a kill. [default: runs/NAME]")
+]
+Root = Annotated[Path | None, typer.Option("--root", help="Where data sets are. [default: data]")]
+Download = Annotated[bool, typer.Option("--download", help="Fetch data sets that are not there.")]
+Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, mps. [default: the best there is]")]
+Engine = Annotated[str, typer.Option("--engine", help="local, ray, ray://HOST:PORT, slurm or slurm:partition=….")]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Jobs at once, each in its own process (local).")]
+Cpus = Annotated[int | None, typer.Option("--cpus", help="CPU cores for each job. [default: shared evenly]")]
+Gpus = Annotated[float, typer.Option("--gpus", help="GPUs for each job (ray, slurm).")]
+Retries = Annotated[int, typer.Option("--retries", help="How often a job whose process died is tried again.")]
+Use = Annotated[
+    list[str] | None, typer.Option("--use", help="JOB=FOLDER: take a finished run folder over; repeatable.")
+]
+Pool = Annotated[
+    Path | None,
+    typer.Option("--pool", help="A folder of jobs that studies share: what one has trained another need not."),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print the jobs and an estimate from a short probe, and leave.")
+]
+ShowProgress = Annotated[bool | None, typer.Option("--progress/--no-progress", help="[default: on a terminal]")]
+
+
+def study(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Which study; see: classwise list studies.")],
+    out: Out = None,
+    root: Root = None,
+    download: Download = False,
+    device: Device = None,
+    engine: Engine = "local",
+    jobs: Jobs = 1,
+    cpus: Cpus = None,
+    gpus: Gpus = 0.0,
+    retries: Retries = 2,
+    use: Use = None,
+    pool: Pool = None,
+    dry_run: DryRun = False,
+    progress: ShowProgress = None,
+) -> None:
+    """Do a study: its trainings and audits, then its tables, figures and verdicts.
+
+    A study's own options come with it (classwise list studies): --model, --recipe, --set, --per-class, --attack, …
+    """
+    from classwise import studies
+
+    chosen = studies.parse(name, _options(context.args, name))
+    place, resources = _where(root, download, device, jobs, cpus, gpus, retries)
+    folder = out or Path("runs") / name
+    if dry_run:
+        _show_plan(chosen, folder, place, resources, pool)
+        return
+    _show_outcome(_run(chosen, folder, place, engine, resources, use, pool, progress), folder)
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="A table or figure, e.g. tian2021:table1; see --list.")] = None,
+    scale: Annotated[
+        str, typer.Option("--scale", help="desk: small models, on two CPU cores; paper: the papers' own.")
+    ] = "desk",
+    listed: Annotated[
+        bool, typer.Option("--list", help="Every table and figure, and what each costs here at both scales.")
+    ] = False,
+    out: Out = None,
+    root: Root = None,
+    download: Download = False,
+    device: Device = None,
+    engine: Engine = "local",
+    jobs: Jobs = 1,
+    cpus: Cpus = None,
+    gpus: Gpus = 0.0,
+    retries: Retries = 2,
+    use: Use = None,
+    pool: Pool = None,
+    dry_run: DryRun = False,
+    progress: ShowProgress = None,
+) -> None:
+    """Make a table or figure of a paper again, the printed numbers beside the measured ones."""
+    from classwise.studies import outcome as outcomes
+    from classwise.studies import reproduce as reproductions
+
+    if listed:
+        _show_list()
+        return
+    if name is None:
+        raise UserError("which table or figure? classwise reproduce --list names them, e.g. tian2021:table1.")
+    plan = reproductions.plan(name, scale)  # type: ignore[arg-type]
+    place, resources = _where(root, download, device, jobs, cpus, gpus, retries)
+    above = Path("runs") / "reproduce" / scale
+    folder, pool = out or above / name.replace(":", "-"), pool or above / "jobs"
+    if dry_run:
+        _show_plan(plan.study, folder, place, resources, pool)
+        return
+    outcome = reproductions.with_outcome(plan, _run(plan.study, folder, place, engine, resources, use, pool, progress))
+    outcomes.write(outcome, folder, f"{plan.item.title} ({name}, {scale} scale)", {"paper": plan.item.citation})
+    _show_outcome(outcome, folder)
+
+
+def _show_list() -> None:
+    from rich.table import Table
+
+    from classwise import published
+    from classwise.studies import reproduce as reproductions
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("id", "what", "study", "desk", "paper"):
+        table.add_column(column, justify="right" if column in ("desk", "paper") else "left")
+    console = Console()
+    with console.status("counting what each costs here …"):
+        for item in published.items():
+            scales: tuple[Any, ...] = ("desk", "paper")
+            prices = [reproductions.hours(reproductions.plan(item.id, scale)) for scale in scales] if item.study else []
+            table.add_row(item.id, escape(item.title), item.study or "", *map(_duration, prices))
+    console.print(table)
+    console.print("Times are counted for this machine, to a factor of two; --dry-run measures.", style="dim")
+
+
+def _duration(hours: float | None) -> str:
+    if hours is None:
+        return "?"
+    return f"{60 * hours:.0f} min" if hours < 2 else f"{hours:.0f} h" if hours < 48 else f"{hours / 24:,.0f} days"
+
+
+def _options(arguments: Sequence[str], name: str) -> dict[str, Any]:
+    """``--inv-temperature 1,2 --model a --model b`` as {"inv_temperature": "1,2", "model": ["a", "b"]}."""
+    found: dict[str, list[str]] = {}
+    rest = list(arguments)
+    while rest:
+        flag, equals, value = rest.pop(0).partition("=")
+        if not flag.startswith("--"):
+            raise UserError(f"{flag!r} is not an option of the study {name}; options begin with --.")
+        if not equals:
+            if not rest:
+                raise UserError(f"{flag} needs a value.")
+            value = rest.pop(0)
+        found.setdefault(flag[2:].replace("-", "_"), []).append(value)
+    return {key: values[0] if len(values) == 1 else values for key, values in found.items()}
+
+
+def _where(
+    root: Path | None, download: bool, device: str | None, jobs: int, cpus: int | None, gpus: float, retries: int
+) -> tuple[Any, Any]:
+    from classwise.studies.engines import Resources
+    from classwise.studies.work import Place
+
+    if jobs < 1:
+        raise UserError(f"--jobs must be at least 1, got {jobs}.")
+    place = Place(None if root is None else str(root.resolve()), download, device)
+    return place, Resources(jobs, cpus, gpus, retries)
+
+
+def _run(
+    chosen: Study,
+    folder: Path,
+    place: Any,
+    engine: str,
+    resources: Any,
+    use: list[str] | None,
+    pool: Path | None,
+    progress: bool | None,
+) -> Outcome:
+    from classwise.studies import run
+
+    given = dict(text.partition("=")[::2] for text in use or [])
+    with _watching(progress) as watch:
+        try:
+            return run(
+                chosen, folder, place=place, engine_spec=engine, resources=resources, use=given, pool=pool, watch=watch
+            )
+        except KeyboardInterrupt:
+            Console(stderr=True).print(f"stopped; the same command goes on in {escape(str(folder))}.", soft_wrap=True)
+            raise typer.Exit(130) from None
+
+
+@contextlib.contextmanager
+def _watching(wanted: bool | None) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar of jobs on a terminal, else a line for each finished one."""
+    from classwise.terminal import interactive
+
+    console = Console(stderr=True)
+    if not (interactive(console) if wanted is None else wanted):
+        yield lambda name, number, total: console.print(f"{number} of {total}: {name}", markup=False, soft_wrap=True)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        task = bars.add_task("jobs", total=None)
+        yield lambda name, number, total: bars.update(task, description=name, completed=number, total=total)
+
+
+def _show_plan(chosen: Study, folder: Path, place: Any, resources: Any, pool: Path | None) -> None:
+    from classwise.studies.estimate import estimate, show
+    from classwise.studies.graph import Graph
+    from classwise.studies.work import Desk
+
+    desk = Desk(folder, Graph.of(chosen.jobs()), place, pool)
+    show(estimate(desk, resources), resources)
+
+
+def _show_outcome(outcome: Outcome, folder: Path) -> None:
+    from classwise import tables
+    from classwise.studies.outcome import shown, words
+
+    console = Console()
+    for name, frame in outcome.tables.items():
+        console.print(f"\n[bold]{escape(name.replace('_', ' '))}[/]")
+        for piece in tables.terminal(shown(frame), words(frame), console.width, most=40):
+            console.print(piece)
+    styles = {"held": "green", "did not hold": "red", "not decided here": "yellow"}
+    if outcome.claims:
+        console.print()
+    for claim in outcome.claims:
+        console.print(
+            f"[{styles[claim.verdict]}]{claim.verdict}[/]: {escape(claim.text)} [dim]{escape(claim.numbers)} "
+            f"({escape(claim.source)})[/]",
+            soft_wrap=True,
+        )
+    console.print(f"\nall of it: {folder}/study.md", markup=False, soft_wrap=True)

@@ -1,0 +1,235 @@
+"""Do the classes that suffer under attack suffer under natural corruptions too? (Benz et al. 2020, Section 3.4.)
+
+For every model: the accuracy of each class under each corruption of CIFAR-C at each severity, beside clean and robust
+accuracy; Spearman's correlation of class accuracy under a corruption with class robustness, and how often the class
+that is weakest under attack is the weakest under a corruption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from classwise import figures
+from classwise.datasets.corruptions import NAMES, SEVERITIES, STANDARD, category
+from classwise.errors import UserError, unknown
+from classwise.figures import corruptions as figure
+from classwise.metrics import accuracy, intervals
+from classwise.metrics.correlation import correlation
+from classwise.metrics.intervals import sidak
+from classwise.records import CLEAN
+from classwise.results import Audit, write_text
+from classwise.studies.graph import Derive, Job
+from classwise.studies.outcome import Claim, Done, Outcome
+from classwise.studies.study import OfModels
+from classwise.studies.verdicts import exceeds
+from classwise.studies.work import Place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corruptions(OfModels):
+    """Natural corruptions beside attacks, class by class.
+
+    corruption: which, all fifteen of the benchmark by default. severity: from 1 to 5. released: read the authors' files
+    (cifar10_c, cifar100_c) instead of corrupting the test images here. frost: a folder of photographs of frost. attack:
+    the attack robustness is measured by.
+    """
+
+    corruption: tuple[str, ...] = STANDARD
+    severity: tuple[int, ...] = SEVERITIES
+    released: bool = False
+    frost: str | None = None
+    attack: str = "pgd-20"
+
+    def __post_init__(self) -> None:
+        for name in self.corruption:
+            if name not in NAMES:
+                raise unknown("corruption", name, NAMES)
+        for level in self.severity:
+            if level not in SEVERITIES:
+                raise UserError(f"severity goes from 1 to {max(SEVERITIES)}, got {level}.")
+
+    def jobs(self) -> list[Job]:
+        made: list[Job] = []
+        for subject in self.subjects():
+            audit = subject.audit("audit", [self.attack], per_class=self.per_class, seed=self.seed)
+            arguments = {
+                "model": subject.model,
+                "data": subject.data,
+                "corruptions": self.corruption,
+                "severities": self.severity,
+                "per_class": self.per_class,
+                "seed": self.seed,
+                "released": self.released,
+                "frost": self.frost,
+            }
+            made += [*subject.jobs, audit, Derive(f"{subject.name}-corrupted", f"{__name__}:answers", arguments)]
+        return made
+
+    def outcome(self, done: Done) -> Outcome:
+        names = [subject.name for subject in self.subjects()]
+        audits = {name: done.audit(f"{name}-audit") for name in names}
+        right = {name: done.table(f"{name}-corrupted", "corrupted.csv").astype({"class": str}) for name in names}
+        charts = {name: figure.draw(right[name], _attacked(audits[name])) for name in names}
+        same = pd.DataFrame([row for name in names for row in _agreement(name, right[name], audits[name])])
+        notes = () if self.released or self.frost else ("Frost is a texture made here, not the authors' photographs.",)
+        return Outcome(
+            {
+                "by_class": pd.concat([_by_class(name, right[name], audits[name]) for name in names]),
+                "agreement_with_the_attack": same,
+                "by_corruption": pd.concat([_by_corruption(name, right[name]) for name in names]),
+            },
+            {f"corruptions_{name}": figures.styled(chart) for name, chart in charts.items()},
+            [claim for name in names for claim in _claims(name, right[name], audits[name])],
+            notes,
+        )
+
+
+def _attacked(audit: Audit) -> pd.DataFrame:
+    classes = list(audit.records.class_names)
+    return pd.DataFrame(
+        [
+            {"attack": attack, "class": name, "accuracy": value}
+            for attack in audit.names
+            for name, value in zip(classes, accuracy.compute(audit.rows(attack)).values, strict=True)
+        ]
+    )
+
+
+def _mean_by_class(right: pd.DataFrame, classes: Sequence[str]) -> pd.Series[float]:
+    return right.groupby("class")["accuracy"].mean().reindex(list(classes))
+
+
+def _by_class(name: str, right: pd.DataFrame, audit: Audit) -> pd.DataFrame:
+    """Each class's accuracy: clean, under attack, and on the average over corruptions of each category."""
+    classes = list(audit.records.class_names)
+    robust, clean = (accuracy.compute(audit.rows(attack)) for attack in (None, CLEAN))
+    table = pd.DataFrame(
+        {
+            "model": name,
+            "class": classes,
+            "n": clean.support,
+            "clean (%)": 100 * clean.values,
+            "robust (%)": 100 * robust.values,
+            "robust low": 100 * robust.low,
+            "robust high": 100 * robust.high,
+            "corrupted (%)": 100 * _mean_by_class(right, classes).to_numpy(),
+        }
+    )
+    for kind, own in right.groupby(right["corruption"].map(category), sort=False):
+        table[f"{kind} (%)"] = 100 * _mean_by_class(own, classes).to_numpy()
+    return table
+
+
+def _by_corruption(name: str, right: pd.DataFrame) -> pd.DataFrame:
+    """Average and worst class of every corruption and severity, the worst with its simultaneous interval."""
+    rows = []
+    for (kind, severity), own in right.groupby(["corruption", "severity"], sort=False):
+        low, high = intervals.bounds(own["correct"].to_numpy(), own["n"].to_numpy(), sidak(0.95, len(own)))
+        place = int(np.argmin(own["accuracy"].to_numpy()))
+        rows.append(
+            {
+                "model": name,
+                "corruption": kind,
+                "severity": severity,
+                "average (%)": 100 * own["accuracy"].mean(),
+                "worst class": own["class"].iloc[place],
+                "worst (%)": 100 * own["accuracy"].iloc[place],
+                "low": 100 * low[place],
+                "high": 100 * high[place],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _agreement(name: str, right: pd.DataFrame, audit: Audit) -> Iterator[dict[str, str | float]]:
+    """Rank correlation of class accuracy under each corruption, over its severities, with class robustness."""
+    classes = list(audit.records.class_names)
+    robust = accuracy.compute(audit.rows()).values
+    weakest = classes[int(np.nanargmin(robust))]
+    for kind, own in right.groupby("corruption", sort=False):
+        mean = _mean_by_class(own, classes)
+        rho, low, high = correlation(mean.to_numpy(), robust)
+        yield {
+            "model": name,
+            "corruption": str(kind),
+            "category": category(str(kind)),
+            "accuracy (%)": 100 * float(mean.mean()),
+            "rho": rho,
+            "low": low,
+            "high": high,
+            "worst class": str(mean.idxmin()),
+            "worst under attack": weakest,
+        }
+
+
+def _claims(name: str, right: pd.DataFrame, audit: Audit) -> Iterator[Claim]:
+    classes = list(audit.records.class_names)
+    robust, mean = accuracy.compute(audit.rows()).values, _mean_by_class(right, classes)
+    rho, low, high = correlation(mean.to_numpy(), robust)
+    yield Claim(
+        "benz2020:section3.4",
+        f"The classes of {name} that are weak under attack are weak under corruptions.",
+        exceeds(low, high),
+        f"Spearman of mean corrupted and robust accuracy {rho:.2f}, 95% interval {low:.2f} to {high:.2f}",
+    )
+    weakest = classes[int(np.nanargmin(robust))]
+    lowest = right.loc[right.groupby(["corruption", "severity"])["accuracy"].idxmin(), "class"]
+    share, chance = float((lowest == weakest).mean()), 1 / len(classes)
+    # The corruptions share images and a model: they are no independent trials, so a share is told, not tested.
+    yield Claim(
+        "benz2020:section3.4",
+        f"{weakest}, the weakest class of {name} under attack, is the weakest under most corruptions.",
+        "held" if share > 0.5 else "did not hold",
+        f"in {share:.0%} of {len(lowest)} corruptions and severities, {chance:.0%} by chance",
+    )
+
+
+def answers(
+    folder: Path,
+    place: Place,
+    model: str,
+    data: str,
+    corruptions: Sequence[str],
+    severities: Sequence[int],
+    per_class: int | None,
+    seed: int,
+    released: bool,
+    frost: str | None,
+) -> None:
+    """corrupted.csv: images and correct answers of each class under each corruption and severity."""
+    from classwise.datasets import load
+    from classwise.evaluation.inputs import module_of
+    from classwise.training.pseudo import label
+
+    photographs = f",frost={frost}" if frost else ""
+    frames = []
+    for kind in corruptions:
+        for severity in severities:
+            spec = (
+                f"{data}_c:kind={kind},severity={severity}"
+                if released
+                else f"corruption:of={data},kind={kind},severity={severity},seed={seed}{photographs}"
+            )
+            images = load(spec, place.root, download=place.download).subset(per_class=per_class, seed=seed)
+            network = module_of(model, None, None, images, None, place.device)
+            right = label(network, images)[0] == images.labels
+            counts = np.bincount(images.labels, minlength=images.num_classes)
+            correct = np.bincount(images.labels, right, images.num_classes)
+            frames.append(
+                pd.DataFrame(
+                    {
+                        "corruption": kind,
+                        "severity": severity,
+                        "class": list(images.class_names),
+                        "n": counts,
+                        "correct": correct.astype(np.int64),
+                        "accuracy": correct / np.maximum(counts, 1),
+                    }
+                )
+            )
+    write_text(folder / "corrupted.csv", pd.concat(frames).to_csv(index=False))
