@@ -12,7 +12,8 @@ from classwise.datasets.images import Images
 from classwise.errors import UserError
 
 PUBLIC = [
-    "cifar10", "cifar100", "digits", "fashion_mnist", "folder", "imagenet", "mnist", "stl10", "svhn", "tiny_imagenet",
+    "background_mnist", "cifar10", "cifar100", "cifar100_c", "cifar10_c", "corruption", "digits", "fashion_mnist",
+    "folder", "imagenet", "mnist", "stl10", "svhn", "tiny_imagenet",
 ]  # fmt: skip
 
 
@@ -44,7 +45,7 @@ def test_missing_data_names_the_path_and_the_remedy(name: str, tmp_path: Path) -
     assert remedy in str(error.value)
 
 
-@pytest.mark.parametrize("name", sorted(set(PUBLIC) - {"folder"}))
+@pytest.mark.parametrize("name", sorted(set(PUBLIC) - {"folder", "corruption"}))  # a corruption's splits are its data set's
 def test_an_unknown_split_gives_the_near_miss(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"unknown split of {name} 'tets'; did you mean 'test'"):
         datasets.load(name, root=tmp_path, split="tets")
