@@ -33,7 +33,7 @@ from classwise.metrics import (
 )
 from classwise.records import Records
 
-_NOT_METRICS = {"intervals"}
+_NOT_METRICS = {"correlation", "intervals"}  # of numbers, not of records
 
 
 def names() -> tuple[str, ...]:

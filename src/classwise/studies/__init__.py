@@ -3,7 +3,8 @@
     studies.run(studies.parse("weight-norm", {"model": ["runs/trades/best.pt"]}), "runs/norms")
 
 A study says which trainings and audits it needs (`jobs`) and what it makes of them (`outcome`): tables, figures, and
-for each claim of the papers whether it held.
+for each claim of the papers whether it held. Names are imported when first used: a process that does one job needs
+neither figures nor, often, torch.
 """
 
 from __future__ import annotations
@@ -14,16 +15,46 @@ import inspect
 import pkgutil
 import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from classwise import spec
 from classwise.errors import unknown
-from classwise.studies.outcome import Claim, Outcome
-from classwise.studies.study import OfModels, Study, run
+
+if TYPE_CHECKING:
+    from classwise.studies.outcome import Claim, Outcome
+    from classwise.studies.study import OfModels, Study, run
+
+_HOME = {"Claim": "outcome", "OfModels": "study", "Outcome": "outcome", "Study": "study", "run": "study"}
 
 __all__ = ["Claim", "OfModels", "Outcome", "Study", "describe", "names", "parse", "run", "study_class", "usage"]
 
-_NOT_STUDIES = {"engines", "estimate", "graph", "outcome", "reproduce", "study", "subjects", "work"}
+_NOT_STUDIES = {
+    "background_pictures",
+    "cost",
+    "engines",
+    "estimate",
+    "graph",
+    "linear_bound",
+    "measured",
+    "outcome",
+    "over_seeds",
+    "replaced_background",
+    "reproduce",
+    "shared_background",
+    "study",
+    "subjects",
+    "temperature_sweep",
+    "together",
+    "variants",
+    "verdicts",
+    "work",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
 
 
 def names() -> list[str]:
@@ -36,6 +67,8 @@ def study_class(name: str) -> type[Study]:
     """The dataclass of the study called `name`: weight-norm's is WeightNorm, in weight_norm.py."""
     if name not in names():
         raise unknown("study", name, names())
+    from classwise.studies.study import Study
+
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     found = getattr(module, "".join(word.capitalize() for word in name.split("-")))
     assert isinstance(found, type)

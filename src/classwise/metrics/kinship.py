@@ -1,0 +1,82 @@
+"""Whether errors stay inside superclasses more than chance would have it.
+
+    inside = Σ_{i≠j, g(i)=g(j)} N_ij / Σ_{i≠j} N_ij          chance = Σ_i E_i (s_i − 1)/(C − 1) / Σ_i E_i
+
+N the confusion counts, g(i) the superclass of class i and s_i its size, E_i = Σ_{j≠i} N_ij. `chance` is the share
+inside if each class's errors fell evenly on all other classes: classes with many errors count for more, and so do large
+superclasses. p is the share of random assignments of classes to superclasses of these sizes for which inside − chance
+is as large. Tian et al. (KDD 2021, Section 4.2) find that most errors stay inside; chance and test are ours.
+
+Only classes with examples take part. The interval of `inside` is Wilson's and takes the errors as independent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from classwise.metrics import intervals, misclassified
+from classwise.metrics.intervals import Array
+from classwise.metrics.superclass import superclass_of
+from classwise.records import Records
+
+_PERMUTATIONS = 999
+_ROUNDING = 1e-12  # sums of the same numbers in another order
+
+
+@dataclass(frozen=True)
+class Kinship:
+    """The share of errors inside with its interval, the share by chance, the p-value, and the number of errors."""
+
+    inside: float
+    low: float
+    high: float
+    chance: float
+    p: float
+    errors: int
+
+
+def compute(records: Records, confidence: float = 0.95, permutations: int = _PERMUTATIONS, seed: int = 0) -> Kinship:
+    counts, group = _seen(records)
+    return of(counts, group[:, None] == group[None, :], confidence, permutations, seed)
+
+
+def of(
+    counts: Array, related: Array, confidence: float = 0.95, permutations: int = _PERMUTATIONS, seed: int = 0
+) -> Kinship:
+    """The same of any relation between classes, also one that differs between the images of a class.
+
+    counts: errors by true class (first axis) and predicted class (last), kinds of images between them if there are any.
+    related: of the same shape, whether the predicted class is a relative of such an image; each class is its own.
+    """
+    total = int(counts.sum())
+    if total == 0:
+        nan = float("nan")
+        return Kinship(nan, nan, nan, nan, nan, 0)
+    found, chance = _shares(counts, related)
+    low, high = intervals.bounds(np.array(round(found * total)), np.array(total), confidence)
+    generator = np.random.default_rng(seed)
+    beyond = []
+    for _ in range(permutations):
+        order = generator.permutation(len(related))
+        beyond.append(np.subtract(*_shares(counts, related[order][..., order])))
+    as_high = int((np.array(beyond) >= found - chance - _ROUNDING).sum())
+    return Kinship(found, float(low), float(high), chance, (1 + as_high) / (1 + permutations), total)
+
+
+def _seen(records: Records) -> tuple[Array, Array]:
+    """The errors among the classes that have examples, and their superclasses; by class name, so that the numbers of
+    the classes play no part in what is drawn."""
+    group = superclass_of(records)
+    counts = misclassified.compute(records)
+    support = np.bincount(records.label, minlength=records.num_classes)
+    seen = [c for c in np.argsort(records.class_names) if support[c]]
+    return counts[np.ix_(seen, seen)], group[seen]
+
+
+def _shares(counts: Array, related: Array) -> tuple[float, float]:
+    """The share of errors inside, and what it would be if errors fell evenly."""
+    errors, relatives = counts.sum(axis=-1), related.sum(axis=-1) - 1
+    even = (errors * relatives).sum() / max(len(related) - 1, 1)
+    return float((counts * related).sum() / errors.sum()), float(even / errors.sum())

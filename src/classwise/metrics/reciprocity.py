@@ -1,0 +1,57 @@
+"""Whether classes are taken for each other more mutually than chance would have it.
+
+The symmetry s of the confusion (`metrics.symmetry`) has no natural zero: of errors spread evenly most are answered, of
+a few large confusions hardly any. So it stands beside the symmetry there would be if each class sent its errors to
+others without regard to who sends errors to it: the mean over random orders of the errors in each row, each class
+keeping the rates it has. p is the share of such orders that are as symmetric as what was seen. Tian et al. (KDD 2021,
+Section 4.2) see the symmetry with the naked eye; the test is ours. NaN if nothing is confused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from classwise.metrics import confusion, symmetry
+from classwise.metrics.intervals import Array
+from classwise.records import Records
+
+_PERMUTATIONS = 999
+_ROUNDING = 1e-12  # sums of the same numbers in another order
+
+
+@dataclass(frozen=True)
+class Reciprocity:
+    """The symmetry, what chance gives on average, and the one-sided p-value."""
+
+    symmetry: float
+    chance: float
+    p: float
+
+
+def compute(records: Records, permutations: int = _PERMUTATIONS, seed: int = 0) -> Reciprocity:
+    seen = symmetry.compute(records)
+    if np.isnan(seen):
+        return Reciprocity(seen, float("nan"), float("nan"))
+    others = _others(records)
+    generator = np.random.default_rng(seed)
+    found = np.array([_symmetry(generator.permuted(others, axis=1)) for _ in range(permutations)])
+    as_high = int((found >= seen - _ROUNDING).sum())
+    return Reciprocity(seen, float(found.mean()), (1 + as_high) / (1 + permutations))
+
+
+def _others(records: Records) -> Array:
+    """The rates at which each class is taken for each other, (C, C − 1); classes without examples are left out.
+
+    By class name: what is drawn must not depend on how the classes are numbered.
+    """
+    rates = confusion.rates(records)
+    seen = [c for c in np.argsort(records.class_names) if np.isfinite(rates[c]).all()]
+    return np.asarray(rates[np.ix_(seen, seen)][~np.eye(len(seen), dtype=bool)].reshape(len(seen), -1))
+
+
+def _symmetry(others: Array) -> float:
+    flips = np.zeros((len(others), len(others)))
+    flips[~np.eye(len(others), dtype=bool)] = others.reshape(-1)
+    return float(np.minimum(flips, flips.T).sum() / flips.sum())

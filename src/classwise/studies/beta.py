@@ -1,0 +1,122 @@
+"""Does one class's β of TRADES move the robustness of another? (Tian et al. 2021, Figure 4c.)
+
+    loss = (1/B) Σ CE(z(x), y) + β_y KL(p(x) ‖ p(x'))        β_y = `beta` for the named classes, else the recipe's
+
+The paper lowers the β of dog from 6 to 0.5: dog loses robustness and cat, which is most often taken for a dog, gains.
+Here a class's partner is the one that the base model most often takes for it under attack, and all classes are ranked
+by that: who is taken for the class whose β falls should gain most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from classwise.metrics import confusion
+from classwise.metrics.correlation import correlation
+from classwise.records import Records
+from classwise.studies import over_seeds
+from classwise.studies.outcome import Claim, Done, Outcome
+from classwise.studies.over_seeds import change_of, points
+from classwise.studies.variants import (
+    Variant,
+    Variants,
+    check_sweep,
+    chosen,
+    class_values,
+    in_percent,
+    one_value,
+    sweep_chart,
+    swept,
+    with_setting,
+)
+from classwise.studies.verdicts import exceeds, falls_short
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beta(Variants):
+    """Class-wise β of TRADES, one class's swept.
+
+    recipe: of trades or a method built on it; its own β is the base and is added to the sweep. class_name: the class or
+    classes whose β is changed. beta: the values.
+    """
+
+    recipe: str = "desk/cifar10/trades"
+    class_name: tuple[str, ...] = ()
+    beta: tuple[float, ...] = (0.5, 2.0, 6.0)
+
+    def variants(self) -> list[Variant]:
+        recipe = with_setting(self.recipe, self.set, "beta")
+        names, base = chosen(recipe, self.class_name), one_value(recipe, "beta")
+        check_sweep("beta", (*self.beta, base))
+        changed = {value: (class_values("beta", names, value, base),) for value in self._values(base) if value != base}
+        return [Variant(f"beta-{value:g}", self.recipe, changed.get(value, ())) for value in self._values(base)]
+
+    def outcome(self, done: Done) -> Outcome:
+        recipe = with_setting(self.recipe, self.set, "beta")
+        names, base = chosen(recipe, self.class_name), one_value(recipe, "beta")
+        rows = [self.rows(done, variant) for variant in self.variants()]
+        runs = dict(zip(self._values(base), rows, strict=True))
+        changes = {value: over_seeds.changes(runs[base], own) for value, own in runs.items() if value != base}
+        partners = _partners(runs[base], names)
+        lowest = min(runs)
+        ranking = _ranking(changes[lowest] if lowest < base else None, partners)
+        shown = pd.concat([in_percent(table).assign(beta=value) for value, table in changes.items()])
+        title = f"β of {' and '.join(names)}"
+        highlight = [*names, partners.index[0]] if len(partners) else names
+        return Outcome(
+            {
+                "robustness": swept(runs, "beta"),
+                "changes": shown[["beta", *(column for column in shown if column != "beta")]].reset_index(drop=True),
+                "partners": ranking,
+            },
+            {"sweep": sweep_chart(runs, title, highlight)},
+            _claims(changes[lowest], names, partners, lowest, base) if lowest < base else (),
+            (*self.notes(), f"The paper attacks with Temperature-PGD at 1/T = 5; here with {', '.join(self.attack)}."),
+        )
+
+    def _values(self, base: float) -> list[float]:
+        return sorted({*self.beta, base})
+
+
+def _partners(runs: Sequence[Records], names: Sequence[str]) -> pd.Series:
+    """Per other class the share of its images that the base takes for the named ones, the largest first."""
+    rates = np.mean([confusion.rates(run) for run in runs], axis=0)
+    classes = runs[0].class_names
+    into = rates[:, [classes.index(name) for name in names]].sum(axis=1)
+    found = pd.Series(into, index=list(classes)).drop(list(names)).dropna()
+    return found.sort_values(ascending=False, kind="stable")
+
+
+def _ranking(changes: pd.DataFrame | None, partners: pd.Series) -> pd.DataFrame:
+    """The other classes by how often they are taken for the swept ones, with what the lowest β changes in them."""
+    table = pd.DataFrame({"class": partners.index, "taken for it (%)": 100 * partners.to_numpy()})
+    if changes is not None:
+        table["change at lowest (points)"] = [100 * change_of(changes, name).value for name in partners.index]
+    return table
+
+
+def _claims(
+    changes: pd.DataFrame, names: Sequence[str], partners: pd.Series, lowest: float, base: float
+) -> list[Claim]:
+    source, from_to = "tian2021:figure4c", f"β from {base:g} to {lowest:g}"
+    claims = []
+    for name in names:
+        own = change_of(changes, name)
+        text = f"A lower β of {name} makes {name} less robust."
+        claims.append(Claim(source, text, falls_short(own.low, own.high), f"{from_to}: {points(own)}"))
+    if len(partners):
+        partner = str(partners.index[0])
+        gain = change_of(changes, partner)
+        text = f"It makes {partner}, most often taken for {' or '.join(names)}, more robust."
+        numbers = f"{from_to}: {points(gain)}; taken for it {partners.iloc[0]:.1%}"
+        claims.append(Claim(source, text, exceeds(gain.low, gain.high), numbers))
+        moved = np.array([change_of(changes, name).value for name in partners.index])
+        rho, low, high = correlation(partners.to_numpy(), moved)
+        text = "The classes gain in the order in which they are taken for it."
+        numbers = f"Spearman {rho:.2f}, 95% interval {low:.2f} to {high:.2f}, {len(partners)} classes"
+        claims.append(Claim(source, text, exceeds(low, high), numbers))
+    return claims

@@ -1,0 +1,236 @@
+"""Does adversarial training part the classes more than standard training? (Tian et al. 2021, Figure 1 and Table 5.)
+
+For each data set a standard model and adversarially trained ones: accuracy and robustness of every class, over the
+epochs and at the end; CV and MCD of the standard model's clean accuracy beside those of the others' robustness; and
+whether the order of the classes is the same (Tian et al. 2020, Figure 7; Benz et al. 2020, Figures 1 and 2; Li and Liu
+2023, Figure 2).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from classwise import figures
+from classwise.errors import UserError
+from classwise.figures import epochs as epochs_figure
+from classwise.figures import gap as gap_figure
+from classwise.figures.style import side_by_side
+from classwise.metrics import accuracy, average, cv, widening, worst
+from classwise.metrics.correlation import correlation
+from classwise.metrics.intervals import Estimate
+from classwise.records import CLEAN, Records
+from classwise.results import Audit
+from classwise.studies.graph import Job
+from classwise.studies.outcome import Claim, Done, Outcome
+from classwise.studies.study import OfModels
+from classwise.studies.subjects import Subject
+from classwise.studies.verdicts import exceeds
+
+_FAR = 0.1  # below the average, as a fraction: the papers' worst classes lie 20 points below it
+_ALIKE = 0.5  # rank correlation above which two orders count as alike
+_NOTABLE = 0.01  # a smaller gap between classes, as a fraction, is none
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassBias(OfModels):
+    """Standard against adversarial training, class by class.
+
+    Give for each data set one standard model and at least one other, as models or recipes, of several data sets at once
+    if you like. standard: the word in a model's name that says it is the standard one, as in mnist-standard. attack:
+    the attack robustness is measured by.
+    """
+
+    attack: str = "pgd-20"
+    standard: str = "standard"
+
+    def jobs(self) -> list[Job]:
+        self._pairs()
+        made: list[Job] = []
+        for subject in self.subjects():
+            audit = subject.audit("audit", [self.attack], per_class=self.per_class, seed=self.seed)
+            made += [*subject.jobs, audit]
+        return made
+
+    def outcome(self, done: Done) -> Outcome:
+        pairs = self._pairs()
+        audits = {subject.name: done.audit(f"{subject.name}-audit") for subject in self.subjects()}
+        histories = {subject.name: history for subject in self.subjects() for history in _history(done, subject)}
+        found = [_Comparison(model, audits[model.name], audits[own.name].rows(CLEAN)) for model, own in pairs]
+        tables = {
+            "spread": pd.DataFrame([row for each in self.subjects() for row in _spread(each, audits[each.name])]),
+            "against_standard": pd.DataFrame([row for each in found for row in each.rows()]),
+            "classes": pd.concat([_classes(each, audits[each.name]) for each in self.subjects()], ignore_index=True),
+        }
+        robust = {model.name: histories[model.name] for model, _ in pairs if model.name in histories}
+        if robust:
+            tables["epochs"] = pd.concat([_epochs(*item) for item in robust.items()], ignore_index=True)
+        charts = {"gap": side_by_side({each.model.name: gap_figure.draw(each.base, each.robust) for each in found})}
+        if robust:
+            charts["epochs"] = epochs_figure.from_history(robust, "robust")
+        if clean := {own.name: histories[own.name] for _, own in pairs if own.name in histories}:
+            charts["epochs_standard"] = epochs_figure.from_history(clean, "clean")
+        return Outcome(
+            tables,
+            {name: figures.styled(chart) for name, chart in charts.items()},
+            [claim for each in found for claim in each.claims()],
+        )
+
+    def _pairs(self) -> list[tuple[Subject, Subject]]:
+        """Each adversarially trained model with the standard one of its data."""
+        by_data: dict[str, list[Subject]] = {}
+        for subject in self.subjects():
+            by_data.setdefault(subject.data, []).append(subject)
+        pairs = []
+        for data, own in by_data.items():
+            standard = [subject for subject in own if self.standard in subject.name.split("-")]
+            others = [subject for subject in own if subject not in standard]
+            if len(standard) != 1 or not others:
+                raise UserError(
+                    f"of {data} there are {len(standard)} standard models and {len(others)} others; there must be one "
+                    f"standard model, called {self.standard} or {data}-{self.standard}, and at least one other. "
+                    "NAME=MODEL names a model, --standard WORD chooses another word."
+                )
+            pairs += [(subject, standard[0]) for subject in others]
+        return pairs
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """An adversarially trained model beside the clean records of the standard one, `base`."""
+
+    model: Subject
+    audit: Audit
+    base: Records
+
+    @property
+    def robust(self) -> Records:
+        return self.audit.rows()
+
+    @functools.cached_property
+    def wider(self) -> dict[str, widening.Widening]:
+        """How much further apart the classes lie than the standard model's, in clean accuracy and in robustness."""
+        return {kind: widening.compute(rows, self.base) for kind, rows in _kinds(self.audit).items()}
+
+    def order(self, rows: Records) -> tuple[float, float, float]:
+        """Spearman's ρ of the classes' order and the standard model's."""
+        return correlation(accuracy.compute(rows).values, accuracy.compute(self.base).values)
+
+    def rows(self) -> Iterator[dict[str, str | float]]:
+        for kind, rows in _kinds(self.audit).items():
+            wider, (rho, low, high) = self.wider[kind], self.order(rows)
+            yield {
+                "data": self.model.data,
+                "model": self.model.name,
+                "accuracy": kind,
+                "CV ratio": wider.ratio,
+                "CV ratio low": wider.ratio_low,
+                "CV ratio high": wider.ratio_high,
+                "MCD change (points)": 100 * wider.gap,
+                "MCD change low": 100 * wider.gap_low,
+                "MCD change high": 100 * wider.gap_high,
+                "order (Spearman)": rho,
+                "order low": low,
+                "order high": high,
+            }
+
+    def claims(self) -> Iterator[Claim]:
+        of = f"{self.model.name} on {self.model.data}"
+        gap = widening.gap(self.robust)
+        text = f"The classes of {of} differ in robustness."
+        yield Claim("tian2021:figure1", text, exceeds(gap.low, gap.high, _NOTABLE), f"MCD {_points(gap)}")
+        below = _below_average(self.robust)
+        text = f"The worst class of {of} lies far ({100 * _FAR:g} points) below the average in robustness."
+        numbers = f"{worst.compute(self.robust).name}, {_points(below)}"
+        yield Claim("li2023:figure2", text, exceeds(below.low, below.high, _FAR), numbers)
+        yield from _wider("tian2021:table5", f"robustness of {of}", self.wider["robust"])
+        rho, low, high = self.order(self.robust)
+        text = f"The order of the classes of {of} is almost that of standard training."
+        numbers = f"Spearman {rho:.2f}, 95% interval {low:.2f} to {high:.2f}"
+        yield Claim("tian2020:figure7", text, exceeds(low, high, _ALIKE), numbers)
+        yield from _wider("benz2020:figure2", f"clean accuracy of {of}", self.wider["clean"])
+
+
+def _history(done: Done, subject: Subject) -> list[pd.DataFrame]:
+    """The epochs of a model's training, if they are known and images were held out to validate them."""
+    folder = done.folder(subject.name) if subject.training is not None else Path(subject.model).parent
+    if not (folder / "history.csv").is_file():
+        return []
+    history = epochs_figure.read(folder)
+    return [history] if "worst_class" in history else []
+
+
+def _kinds(audit: Audit) -> dict[str, Records]:
+    return {"clean": audit.rows(CLEAN), "robust": audit.rows()}
+
+
+def _spread(subject: Subject, audit: Audit) -> Iterator[dict[str, str | float]]:
+    """How far the classes of a model lie apart, on clean images and under attack."""
+    for kind, rows in _kinds(audit).items():
+        mean, lowest, gap = average.estimate(rows), worst.compute(rows), widening.gap(rows)
+        yield {
+            "data": subject.data,
+            "model": subject.name,
+            "accuracy": kind,
+            "n": mean.support,
+            "average (%)": 100 * mean.value,
+            "low": 100 * mean.low,
+            "high": 100 * mean.high,
+            "worst class": lowest.name,
+            "worst (%)": 100 * lowest.value,
+            "worst low": 100 * lowest.low,
+            "worst high": 100 * lowest.high,
+            "CV (%²)": cv.compute(rows),
+            "CV without chance (%²)": widening.unbiased(rows),
+            "MCD (%)": 100 * gap.value,
+            "MCD low": 100 * gap.low,
+            "MCD high": 100 * gap.high,
+        }
+
+
+def _classes(subject: Subject, audit: Audit) -> pd.DataFrame:
+    table = pd.DataFrame({"data": subject.data, "model": subject.name, "class": list(audit.records.class_names)})
+    for kind, rows in _kinds(audit).items():
+        found = accuracy.compute(rows)
+        table["n"] = found.support
+        table[f"{kind} (%)"], table[f"{kind} low"], table[f"{kind} high"] = (
+            100 * part for part in (found.values, found.low, found.high)
+        )
+    return table
+
+
+def _epochs(name: str, history: pd.DataFrame) -> pd.DataFrame:
+    """The gap between the classes in each epoch, on the images held out from training."""
+    return pd.DataFrame(
+        {
+            "model": name,
+            "epoch": history["epoch"],
+            "robust (%)": 100 * history["robust"],
+            "worst class": history["worst_class"].astype(str),
+            "worst (%)": 100 * history["worst"],
+            "MCD (%)": 100 * history["mcd"],
+            "CV (%²)": history["cv"],
+        }
+    )
+
+
+def _below_average(rows: Records) -> Estimate:
+    """How far the worst class lies below the average, from the intervals of both, each at half the error."""
+    lowest, mean = worst.compute(rows, confidence=0.975), average.estimate(rows, confidence=0.975)
+    return Estimate(mean.value - lowest.value, mean.low - lowest.high, mean.high - lowest.low, mean.support)
+
+
+def _wider(source: str, what: str, found: widening.Widening) -> Iterator[Claim]:
+    ratio = f"{found.ratio:.1f} times, 95% interval {found.ratio_low:.1f} to {found.ratio_high:.1f}"
+    text = f"The {what} has a larger {{}} than the clean accuracy of standard training."
+    yield Claim(source, text.format("CV"), exceeds(found.ratio_low, found.ratio_high, 1.0), ratio)
+    change = _points(Estimate(found.gap, found.gap_low, found.gap_high, 0))
+    yield Claim(source, text.format("MCD"), exceeds(found.gap_low, found.gap_high), f"by {change}")
+
+
+def _points(found: Estimate) -> str:
+    return f"{100 * found.value:.1f} points, 95% interval {100 * found.low:.1f} to {100 * found.high:.1f}"

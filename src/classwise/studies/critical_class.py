@@ -1,0 +1,136 @@
+"""Who pays when weak classes, or one critical class, are given more weight? (Benz et al. 2020, section 3.3.)
+
+Cost-sensitive training (`methods.csl`) in the paper's two scenarios, against the base: all classes are to be equally
+robust ("equal"), or one class is critical and only its weight is raised ("protect-CLASS"). The paper is a
+pre-registration: it asks whether the classes come closer, whether the critical class gains, and what the others lose;
+it also plans a regulariser and a targeted attack, which are variants here (cosine=0.1, target=weakest).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from classwise import figures
+from classwise.figures import forest
+from classwise.figures.style import Chart
+from classwise.metrics import widening
+from classwise.records import CLEAN, Records
+from classwise.studies import over_seeds
+from classwise.studies.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.over_seeds import AVERAGE, change_of, points
+from classwise.studies.variants import Variant, Variants, chosen, in_percent, with_setting
+from classwise.studies.verdicts import exceeds, falls_short
+
+_SOURCE = "benz2020:section3.3"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriticalClass(Variants):
+    """Cost-sensitive training for equal classes, or for a critical one.
+
+    recipe: of csl. base: the recipe it is measured against. class_name: critical classes, each protected in a training
+    of its own; without any only "equal" is trained. variant: settings of csl to try besides, such as target=weakest,
+    cosine=0.1 or rule=inverse, each in one more training of each scenario.
+    """
+
+    recipe: str = "desk/cifar10/csl"
+    base: str = "desk/cifar10/trades"
+    class_name: tuple[str, ...] = ()
+    variant: tuple[str, ...] = ()
+
+    def variants(self) -> list[Variant]:
+        scenarios = {"equal": (), **{f"protect-{name}": (_critical(name),) for name in self._critical_classes()}}
+        made = [Variant("base", self.base)]
+        for scenario, change in scenarios.items():
+            made.append(Variant(_job(scenario), self.recipe, change))
+            made += [
+                Variant(_job(f"{scenario}-{setting}"), self.recipe, (*change, f"method.{setting}"))
+                for setting in self.variant
+            ]
+        return made
+
+    def outcome(self, done: Done) -> Outcome:
+        base, *others = self.variants()
+        levels, changes = [], []
+        for kind, attack in (("robust", None), ("clean", CLEAN)):
+            start = self.rows(done, base, attack)
+            levels.append({"accuracy": kind, "training": base.name, **over_seeds.level(start, start)})
+            for variant in others:
+                rows = self.rows(done, variant, attack)
+                levels.append({"accuracy": kind, "training": variant.name, **over_seeds.level(rows, start)})
+                shown = in_percent(over_seeds.changes(start, rows)).rename(columns={"robust (%)": "now (%)"})
+                shown.insert(0, "training", variant.name)
+                shown.insert(0, "accuracy", kind)
+                changes.append(shown)
+        return Outcome(
+            {"trainings": pd.DataFrame(levels), "changes": pd.concat(changes, ignore_index=True)},
+            {"changes": figures.styled(self._chart(done))},
+            list(self._claims(done)),
+            self.notes(),
+        )
+
+    def _critical_classes(self) -> list[str]:
+        recipe = with_setting(self.recipe, self.set, "critical")
+        return chosen(recipe, self.class_name) if self.class_name else []
+
+    def _chart(self, done: Done) -> Chart:
+        """Robustness of each class against the base, with intervals."""
+        base, *others = self.variants()
+        start = self.rows(done, base)
+        frame = pd.concat(
+            over_seeds.changes(start, self.rows(done, variant)).assign(run=variant.name) for variant in others
+        ).rename(columns={"change": "value"})
+        return forest.dots(frame[frame["class"] != AVERAGE], "change of robust accuracy", domain=None, percent=True)
+
+    def _claims(self, done: Done) -> Iterator[Claim]:
+        base, *others = self.variants()
+        start = self.rows(done, base)
+        for variant in others:
+            rows = self.rows(done, variant)
+            table = over_seeds.changes(start, rows)
+            critical = next((name for name in self._critical_classes() if _critical(name) in variant.changes), None)
+            yield _equal(variant.name, start, rows) if critical is None else _protected(variant.name, critical, table)
+            yield _paid(variant.name, critical, table)
+
+
+def _critical(name: str) -> str:
+    return f"method.critical={json.dumps(name)}"
+
+
+def _job(name: str) -> str:
+    """A name that a job may have."""
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", name)
+
+
+def _equal(training: str, base: Sequence[Records], runs: Sequence[Records]) -> Claim:
+    """With several seeds the least favourable of their intervals decides."""
+    found = [widening.compute(run, start) for run, start in zip(runs, base, strict=True)]
+    low, high = min(each.ratio_low for each in found), max(each.ratio_high for each in found)
+    ratio = float(np.median([each.ratio for each in found]))
+    text = f"{training}: the classes come closer together in robustness."
+    numbers = f"CV {ratio:.2f} times the base's, 95% interval {low:.2f} to {high:.2f}"
+    return Claim(_SOURCE, text, falls_short(low, high, 1.0), numbers)
+
+
+def _protected(training: str, critical: str, table: pd.DataFrame) -> Claim:
+    gain = change_of(table, critical)
+    return Claim(_SOURCE, f"{training}: {critical} becomes more robust.", exceeds(gain.low, gain.high), points(gain))
+
+
+def _paid(training: str, critical: str | None, table: pd.DataFrame) -> Claim:
+    """Whether others lose: a class pays where Holm's p-value says so, and nobody does if every interval is above 0."""
+    others = table[~table["class"].isin([critical, AVERAGE])]
+    payers = others[others["effect"] == "pays"]
+    nobody = bool((others["low"] >= 0).all())
+    verdict: Verdict = "held" if len(payers) else "did not hold" if nobody else "not decided here"
+    names = ", ".join(
+        f"{name} {100 * change:+.1f}" for name, change in zip(payers["class"], payers["change"], strict=True)
+    )
+    numbers = f"beyond chance: {names or 'none'}; average {points(change_of(table))}"
+    return Claim(_SOURCE, f"{training}: {'other' if critical else 'some'} classes pay.", verdict, numbers)

@@ -1,0 +1,84 @@
+"""How does WAT's step η trade the average for the worst class? (Li and Liu 2023, Table 3.)
+
+Average and worst class, natural and under each attack, of WAT with several η and of TRADES, and
+
+    ρ = (W − W₀)/W₀ − (A₀ − A)/A₀        W worst class, A average; W₀, A₀ those of TRADES
+
+The paper finds that a larger η raises the worst class and lowers the average, and that no η is best for every attack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from classwise.errors import UserError
+from classwise.records import CLEAN, Records
+from classwise.studies import over_seeds
+from classwise.studies.outcome import Claim, Done, Outcome
+from classwise.studies.over_seeds import change_of, points
+from classwise.studies.variants import Variant, Variants, check_sweep, sweep_chart, with_setting
+from classwise.studies.verdicts import all_held, exceeds, falls_short
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eta(Variants):
+    """WAT's η swept.
+
+    recipe: of wat. base: the recipe it is measured against, of TRADES. eta: the values.
+    """
+
+    recipe: str = "desk/cifar10/wat"
+    base: str = "desk/cifar10/trades"
+    eta: tuple[float, ...] = (0.01, 0.05, 0.1, 0.5)
+
+    def variants(self) -> list[Variant]:
+        own = float(with_setting(self.recipe, self.set, "eta").method.eta)  # type: ignore[attr-defined]
+        check_sweep("eta", self.eta)
+        if min(self.eta) == 0:
+            raise UserError("--eta 0: weights that do not move are TRADES, which is the base; leave it out.")
+        changed = {value: () if value == own else (f"method.eta={value!r}",) for value in sorted(set(self.eta))}
+        return [
+            Variant("base", self.base),
+            *(Variant(f"eta-{value:g}", self.recipe, change) for value, change in changed.items()),
+        ]
+
+    def outcome(self, done: Done) -> Outcome:
+        base, *others = self.variants()
+        etas = sorted(set(self.eta))
+        table = []
+        attacks = [CLEAN, *self._attacks(done, base)]
+        for attack in attacks:
+            start = self.rows(done, base, attack)
+            table.append({"attack": attack, "method": "base", "eta": float("nan"), **over_seeds.level(start, start)})
+            for eta, variant in zip(etas, others, strict=True):
+                rows = self.rows(done, variant, attack)
+                table.append({"attack": attack, "method": "wat", "eta": eta, **over_seeds.level(rows, start)})
+        runs = dict(zip(etas, (self.rows(done, variant) for variant in others), strict=True))
+        return Outcome(
+            {"eta": pd.DataFrame(table)},
+            {"sweep": sweep_chart(runs, "η", None)},
+            _claims(self.rows(done, base), runs),
+            self.notes(),
+        )
+
+    def _attacks(self, done: Done, base: Variant) -> tuple[str, ...]:
+        """The attacks as the audits call them."""
+        return done.audit(f"{self._name(base, self.seeds[0])}-audit").attacks
+
+
+def _claims(base: Sequence[Records], runs: Mapping[float, Sequence[Records]]) -> list[Claim]:
+    source, least, most = "li2023:table3", min(runs), max(runs)
+    claims = []
+    for eta, rows in runs.items():
+        gain = over_seeds.worst_change(base, rows)
+        text = f"WAT with η = {eta:g} has a more robust worst class than TRADES."
+        claims.append(Claim(source, text, exceeds(gain.low, gain.high), f"worst class {points(gain)}"))
+    lift = over_seeds.worst_change(runs[least], runs[most])
+    cost = change_of(over_seeds.changes(runs[least], runs[most]))
+    text = "A larger η raises the worst class and lowers the average."
+    verdict = all_held(exceeds(lift.low, lift.high), falls_short(cost.low, cost.high))
+    numbers = f"η {least:g} to {most:g}: worst class {points(lift)}; average {points(cost)}"
+    return [*claims, Claim(source, text, verdict, numbers)]

@@ -1,0 +1,84 @@
+"""Over how many intervals of robustness do the classes of a data set spread? (Tian et al. 2020, Figure 6.)
+
+Intervals are open to the left and closed to the right, (10%, 20%], but the first, which holds 0. With few images of a
+class chance spreads the classes too: the table also has the variance without that part (`metrics.widening`), and the
+verdict rests on an interval for the gap between the best and the worst of the true class accuracies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from classwise import figures
+from classwise.errors import UserError
+from classwise.figures import intervals as figure
+from classwise.metrics import accuracy, average, cv, widening, worst
+from classwise.records import Records
+from classwise.studies.graph import Job
+from classwise.studies.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.study import OfModels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intervals(OfModels):
+    """Number of classes in each interval of robustness.
+
+    attack: the attack robustness is measured by. bins: into how many intervals 0 to 100% are cut.
+    """
+
+    attack: str = "pgd-20"
+    bins: int = 10
+
+    def jobs(self) -> list[Job]:
+        if self.bins < 2:
+            raise UserError(f"--bins {self.bins}: cut 0 to 100% into two intervals or more, such as 10.")
+        made: list[Job] = []
+        for subject in self.subjects():
+            audit = subject.audit("audit", [self.attack], per_class=self.per_class, seed=self.seed)
+            made += [*subject.jobs, audit]
+        return made
+
+    def outcome(self, done: Done) -> Outcome:
+        runs = {subject.name: done.audit(f"{subject.name}-audit").rows() for subject in self.subjects()}
+        ends = 100 * np.arange(self.bins + 1) / self.bins
+        counts = {name: figure.count(accuracy.seen(rows), self.bins) for name, rows in runs.items()}
+        return Outcome(
+            {
+                "models": pd.DataFrame([self._row(name, rows) for name, rows in runs.items()]),
+                "classes": pd.DataFrame({"above (%)": ends[:-1], "up to (%)": ends[1:], **counts}),
+            },
+            {"intervals": figures.styled(figure.draw(runs, 1 / self.bins))},
+            [self._claim(name, rows) for name, rows in runs.items()],
+        )
+
+    def _row(self, name: str, rows: Records) -> dict[str, str | float]:
+        mean, lowest, gap = average.estimate(rows), worst.compute(rows), widening.gap(rows)
+        return {
+            "model": name,
+            "classes": len(accuracy.seen(rows)),
+            "n": mean.support,
+            "average (%)": 100 * mean.value,
+            "low": 100 * mean.low,
+            "high": 100 * mean.high,
+            "worst class": lowest.name,
+            "worst (%)": 100 * lowest.value,
+            "MCD (%)": 100 * gap.value,
+            "MCD low": 100 * gap.low,
+            "MCD high": 100 * gap.high,
+            "CV (%²)": cv.compute(rows),
+            "CV without chance (%²)": widening.unbiased(rows),
+            "intervals": sum(number > 0 for number in figure.count(accuracy.seen(rows), self.bins)),
+        }
+
+    def _claim(self, name: str, rows: Records) -> Claim:
+        """Two classes further apart than an interval is wide cannot be in one."""
+        gap, all_classes = widening.gap(rows), accuracy.compute(rows, simultaneous=True)
+        surely = np.array([np.nanmin(all_classes.low), np.nanmax(all_classes.high)])
+        together = max(figure.count(surely, self.bins)) == len(surely)
+        verdict: Verdict = "held" if gap.low > 1 / self.bins else "did not hold" if together else "not decided here"
+        text = f"The classes of {name} spread over several intervals of robustness."
+        numbers = f"gap {gap.value:.1%}, 95% interval {gap.low:.1%} to {gap.high:.1%}; intervals of {1 / self.bins:.1%}"
+        return Claim("tian2020:figure6", text, verdict, numbers)

@@ -1,0 +1,173 @@
+"""Which classes are taken for each other under attack, and are they related? (Tian et al. 2021, Figure 2.)
+
+For every model, on clean images and under attack: how symmetric the confusion is beside what chance would give, the
+share of errors that stay inside a superclass beside what chance would give, and the groups of classes found in the
+confusion beside the known superclasses. The paper sees all this with the naked eye; the tests are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from classwise import figures
+from classwise.figures import confusion as figure
+from classwise.figures.style import Chart
+from classwise.metrics import accuracy, confusion, groups, kinship, misclassified, reciprocity, superclass
+from classwise.metrics.intervals import Array, ratio
+from classwise.records import CLEAN, Records
+from classwise.results import Audit
+from classwise.studies.graph import Job
+from classwise.studies.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.study import OfModels
+from classwise.studies.verdicts import LEVEL, exceeds
+
+_SOURCE = "tian2021:figure2"
+_PAIRS = 10  # of classes most often taken for each other
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relations(OfModels):
+    """Confusion between classes, its symmetry, and superclasses.
+
+    attack: the attack under which classes are taken for each other. groups: how many groups to look for; by default as
+    many as the confusion itself shows.
+    """
+
+    attack: str = "pgd-20"
+    groups: int | None = None
+
+    def jobs(self) -> list[Job]:
+        made: list[Job] = []
+        for subject in self.subjects():
+            audit = subject.audit("audit", [self.attack], per_class=self.per_class, seed=self.seed)
+            made += [*subject.jobs, audit]
+        return made
+
+    def outcome(self, done: Done) -> Outcome:
+        audits = {subject.name: done.audit(f"{subject.name}-audit") for subject in self.subjects()}
+        attacked = {name: audit.rows() for name, audit in audits.items()}
+        clean = {name: audit.rows(CLEAN) for name, audit in audits.items()}
+        found = pd.DataFrame(
+            [
+                {"model": name, "images": kind, **self._row(rows)}
+                for name in audits
+                for kind, rows in ((self.attack, attacked[name]), (CLEAN, clean[name]))
+            ]
+        )
+        return Outcome(
+            {
+                "relations": found,
+                "pairs": _below({name: _pairs(rows) for name, rows in attacked.items()}),
+                "groups": _below({name: self._groups(rows) for name, rows in attacked.items()}),
+            },
+            _charts(audits),
+            [claim for _, row in found[found["images"] == self.attack].iterrows() for claim in _claims(row)],
+        )
+
+    def _row(self, rows: Records) -> dict[str, float]:
+        mutual, found = reciprocity.compute(rows), groups.compute(rows, self.groups)
+        made = {
+            "n": len(rows),
+            "errors": int((~rows.correct).sum()),
+            "symmetry": mutual.symmetry,
+            "symmetry by chance": mutual.chance,
+            "p of symmetry": mutual.p,
+            "groups": len(found.members),
+        }
+        if not rows.meta.superclasses or found.superclasses is None:
+            return made
+        kin = kinship.compute(rows)
+        return made | {
+            "inside superclass (%)": 100 * kin.inside,
+            "low": 100 * kin.low,
+            "high": 100 * kin.high,
+            "inside by chance (%)": 100 * kin.chance,
+            "p of superclasses": kin.p,
+            "Rand index of groups": found.superclasses.rand,
+            "p of groups": found.superclasses.p,
+        }
+
+    def _groups(self, rows: Records) -> pd.DataFrame:
+        """The groups, the least robust first: classes, mean robustness, and the share of errors that stay inside."""
+        found, robust = groups.compute(rows, self.groups), accuracy.compute(rows)
+        errors = misclassified.compute(rows).sum(axis=1)
+        table = []
+        for number, members in enumerate(found.members):
+            own = found.number == number
+            inside = float(np.nansum(found.inside[own] * errors[own]))
+            table.append(
+                {
+                    "group": number + 1,
+                    "classes": ", ".join(members),
+                    "n": int(robust.support[own].sum()),
+                    "robust (%)": 100 * float(robust.values[own].mean()),
+                    "errors inside (%)": 100 * float(ratio(np.array(inside), errors[own].sum())),
+                }
+            )
+        return pd.DataFrame(table)
+
+
+def _below(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Tables of several models as one, the model's name in front."""
+    return pd.concat(tables.values(), keys=tables, names=["model"]).reset_index("model").reset_index(drop=True)
+
+
+def _pairs(rows: Records) -> pd.DataFrame:
+    """The pairs of classes most often taken for each other, with the rates both ways."""
+    rates, names = confusion.rates(rows), rows.class_names
+    support = np.bincount(rows.label, minlength=len(names))
+    both = np.triu(np.nan_to_num(rates + rates.T), k=1)
+    most = [divmod(int(place), len(names)) for place in np.argsort(-both, axis=None, kind="stable")[:_PAIRS]]
+    pairs = [(i, j) if rates[i, j] >= rates[j, i] else (j, i) for i, j in most if both[i, j] > 0]
+    group = superclass.superclass_of(rows) if rows.meta.superclasses else None
+    columns = ["class", "taken for", "n", "share (%)", "other n", "other way (%)", "same superclass"]
+    table = [
+        (names[i], names[j], support[i], 100 * rates[i, j], support[j], 100 * rates[j, i], _same(group, i, j))
+        for i, j in pairs
+    ]
+    return pd.DataFrame(table, columns=columns)
+
+
+def _same(group: Array | None, i: int, j: int) -> str:
+    return "" if group is None else "yes" if group[i] == group[j] else "no"
+
+
+def _charts(audits: Mapping[str, Audit]) -> dict[str, Chart]:
+    """The confusion of the models of each data set, side by side."""
+    alike: dict[tuple[str, ...], dict[str, Audit]] = {}
+    for name, audit in audits.items():
+        alike.setdefault(audit.records.class_names, {})[name] = audit
+    charts = [figures.styled(figure.from_runs(own)) for own in alike.values()]
+    return {"confusion" if len(charts) == 1 else f"confusion-{place}": c for place, c in enumerate(charts, 1)}
+
+
+def _claims(row: pd.Series) -> list[Claim]:
+    """Of one model; those about superclasses where the data have any."""
+    model = row["model"]
+    mutual: Verdict = "not decided here"
+    if row["p of symmetry"] < LEVEL:
+        mutual = "held"
+    elif row["p of symmetry"] > 1 - LEVEL:
+        mutual = "did not hold"
+    numbers = f"{row['symmetry']:.2f}, by chance {row['symmetry by chance']:.2f}, p {row['p of symmetry']:.2g}"
+    claims = [Claim(_SOURCE, f"Classes of {model} are taken for each other, not one for the other.", mutual, numbers)]
+    if not np.isfinite(row.get("inside superclass (%)", np.nan)):
+        return claims
+    share, low, high, chance = (row[c] for c in ("inside superclass (%)", "low", "high", "inside by chance (%)"))
+    numbers = f"{share:.1f}% of errors, 95% interval {low:.1f} to {high:.1f}"
+    beyond, p = share > chance, row["p of superclasses"]
+    verdict: Verdict = "held" if beyond and p < LEVEL else "did not hold" if p > 1 - LEVEL else "not decided here"
+    return [
+        *claims,
+        Claim(_SOURCE, f"Most errors of {model} stay inside the superclass.", exceeds(low, high, 50.0), numbers),
+        Claim(
+            _SOURCE,
+            f"Classes of one superclass are more often taken for each other ({model}) than others are.",
+            verdict,
+            f"{numbers}; {chance:.1f}% if errors fell evenly, p {p:.2g}",
+        ),
+    ]

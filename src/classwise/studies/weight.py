@@ -1,0 +1,124 @@
+"""Does a larger loss weight lift a class, and at whose cost? (Li and Liu 2023, Figure 3.)
+
+    loss = (1/B) Σ w_y ℓ(x, y)        w_y = `weight` for the named classes; the others share what is left, so that the
+                                      mean over the classes stays what it was, 1
+
+The paper gives cat 0.05 to 0.25 of a total of 1 among ten classes, which is 0.5 to 2.5 here: up to 1.5 the worst class
+gains 23.1 points and the average loses 0.09, beyond it both fall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from classwise.errors import UserError
+from classwise.records import Records
+from classwise.studies import over_seeds
+from classwise.studies.outcome import Claim, Done, Outcome
+from classwise.studies.over_seeds import change_of, points
+from classwise.studies.variants import (
+    Variant,
+    Variants,
+    check_sweep,
+    chosen,
+    class_values,
+    classes_of,
+    in_percent,
+    one_value,
+    sweep_chart,
+    swept,
+    with_setting,
+)
+from classwise.studies.verdicts import all_held, exceeds, falls_short
+
+_LITTLE = 0.01  # what the average may lose, as a fraction, for the cost to be little
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weight(Variants):
+    """Loss weight of one class swept.
+
+    recipe: of any method; equal weights are the base and are added to the sweep. class_name: the class or classes whose
+    weight is changed. weight: the values, 1 being an equal share. num_classes: where the data set does not say.
+    """
+
+    recipe: str = "desk/cifar10/trades"
+    class_name: tuple[str, ...] = ()
+    weight: tuple[float, ...] = (0.5, 1.0, 1.5, 2.0, 2.5)
+    num_classes: int | None = None
+
+    def variants(self) -> list[Variant]:
+        recipe = with_setting(self.recipe, self.set, "weight")
+        names, scale, classes = chosen(recipe, self.class_name), one_value(recipe, "weight"), self._classes()
+        check_sweep("weight", (*self.weight, 1.0), most=classes / len(names))
+        made = []
+        for value in self._values():
+            others = scale * (classes - value * len(names)) / max(classes - len(names), 1)
+            change = () if value == 1 else (class_values("weight", names, scale * value, others),)
+            made.append(Variant(f"weight-{value:g}", self.recipe, change))
+        return made
+
+    def outcome(self, done: Done) -> Outcome:
+        names = chosen(with_setting(self.recipe, self.set, "weight"), self.class_name)
+        rows = [self.rows(done, variant) for variant in self.variants()]
+        runs = dict(zip(self._values(), rows, strict=True))
+        tables = {value: over_seeds.changes(runs[1.0], own) for value, own in runs.items() if value != 1}
+        shown = pd.concat([in_percent(table).assign(weight=value) for value, table in tables.items()])
+        return Outcome(
+            {
+                "weights": pd.DataFrame([{"weight": v, **over_seeds.level(r, runs[1.0])} for v, r in runs.items()]),
+                "robustness": swept(runs, "weight"),
+                "changes": shown[["weight", *(column for column in shown if column != "weight")]],
+            },
+            {"sweep": sweep_chart(runs, f"weight of {' and '.join(names)}", None)},
+            _claims(runs, names),
+            self.notes(),
+        )
+
+    def _values(self) -> list[float]:
+        return sorted({*self.weight, 1.0})
+
+    def _classes(self) -> int:
+        recipe = with_setting(self.recipe, self.set, "weight")
+        known = classes_of(recipe)
+        if known is None and self.num_classes is None:
+            raise UserError(f"{recipe.data.name} does not say how many classes it has: give --num-classes.")
+        return self.num_classes or len(known or ())
+
+
+def _claims(runs: Mapping[float, Sequence[Records]], names: Sequence[str]) -> list[Claim]:
+    """From the least weight to the one in the middle of the sweep, and from there to the largest, as the paper does."""
+    source, own = "li2023:figure3", " and ".join(names)
+    values = sorted(runs)
+    least, middle, most = values[0], values[len(values) // 2], values[-1]
+    up = over_seeds.changes(runs[least], runs[middle])
+    claims = []
+    for name in names:
+        gain = change_of(up, name)
+        text = f"More weight makes {name} more robust."
+        numbers = f"weight {least:g} to {middle:g}: {points(gain)}"
+        claims.append(Claim(source, text, exceeds(gain.low, gain.high), numbers))
+    lift, cost = over_seeds.worst_change(runs[least], runs[middle]), change_of(up)
+    claims.append(
+        Claim(
+            source,
+            f"Some weight on {own} lifts the worst class, and the average loses less than a point.",
+            all_held(exceeds(lift.low, lift.high), exceeds(cost.low, cost.high, -_LITTLE)),
+            f"weight {least:g} to {middle:g}: worst class {points(lift)}; average {points(cost)}",
+        )
+    )
+    if most > middle:
+        drop = over_seeds.worst_change(runs[middle], runs[most])
+        fall = change_of(over_seeds.changes(runs[middle], runs[most]))
+        claims.append(
+            Claim(
+                source,
+                f"More weight on {own} than that lowers both the worst class and the average.",
+                all_held(falls_short(drop.low, drop.high), falls_short(fall.low, fall.high)),
+                f"weight {middle:g} to {most:g}: worst class {points(drop)}; average {points(fall)}",
+            )
+        )
+    return claims

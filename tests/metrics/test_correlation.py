@@ -1,0 +1,36 @@
+"""Spearman's ρ and its interval, by hand and against coverage."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from classwise.metrics.correlation import correlation
+
+
+def test_by_hand() -> None:
+    # Σd² = 4, so ρ = 1 − 6·4 / (5·24) = 0.8; artanh 0.8 = 1.0986, half a width 1.95996 √(1.32/2) = 1.5923.
+    rho, low, high = correlation(np.arange(5.0), np.array([2.0, 1, 4, 3, 5]))
+    assert (rho, low, high) == pytest.approx((0.8, math.tanh(1.0986 - 1.5923), math.tanh(1.0986 + 1.5923)), abs=1e-4)
+
+
+def test_where_there_is_little_to_correlate() -> None:
+    steady = np.ones(5)
+    assert all(map(math.isnan, correlation(np.arange(5.0), steady)))
+    assert correlation(np.arange(6.0), np.arange(6.0) ** 3) == (1.0, 1.0, 1.0)
+    rho, low, _ = correlation(np.array([1.0, 2, 3, np.nan]), np.array([3.0, 2, 1, 0]))
+    assert rho == -1
+    assert math.isnan(low)
+
+
+def test_the_interval_covers_the_truth() -> None:
+    """Of normal pairs with correlation r, Spearman's ρ is (6/π) arcsin(r/2)."""
+    rng, r = np.random.default_rng(0), 0.6
+    truth = 6 / math.pi * math.asin(r / 2)
+    pairs = stats.multivariate_normal([0, 0], [[1, r], [r, 1]]).rvs((400, 30), random_state=rng)
+    found = [correlation(x, y) for x, y in pairs.transpose(0, 2, 1)]
+    inside = np.mean([low <= truth <= high for _, low, high in found])
+    assert inside == pytest.approx(0.95, abs=0.03)

@@ -1,0 +1,87 @@
+"""One class's β swept: two short trainings, and the statistics on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.studies.conftest import QUICK
+
+import classwise as cw
+from classwise import studies
+from classwise.errors import UserError
+from classwise.metrics import difference
+from classwise.studies.graph import Train
+from classwise.training import recipe
+
+Found = tuple[Path, studies.Outcome]
+#: Small batches, so that there is something learned within a second.
+LEARNING = (*QUICK, "train.epochs=2", "train.batch=16")
+OPTIONS = {"recipe": "desk/digits/trades", "class_name": ["8"], "beta": "0.5,6", "set": LEARNING, "attack": ["pgd-2"]}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    out = tmp_path_factory.mktemp("study")
+    return out, studies.run(studies.parse("beta", {**OPTIONS, "per_class": 10}), out)
+
+
+def test_only_the_named_class_has_another_beta(found: Found) -> None:
+    out, _ = found
+    made = [recipe.read(out / "jobs" / f"beta-{value}" / "config.toml")["method"]["beta"] for value in ("0.5", "6")]
+    assert made == [{"8": 0.5, "*": 6.0}, 6.0]
+
+
+def test_changes_are_paired_with_the_recipes_own_beta(found: Found) -> None:
+    out, outcome = found
+    base, low = (cw.Audit.load(out / "jobs" / f"beta-{value}-audit").rows() for value in ("6", "0.5"))
+    direct = difference.compute(base, low)[:-1]
+    table = outcome.tables["changes"].query("`class` != '(average)'")
+    assert set(table["beta"]) == {0.5}
+    np.testing.assert_allclose(table["change (points)"], 100 * direct["difference"])
+    np.testing.assert_allclose(table["high"], 100 * direct["high"])
+    robust = outcome.tables["robustness"].query("beta == 6")["robust (%)"]
+    np.testing.assert_allclose(robust, 100 * cw.Audit.load(out / "jobs" / "beta-6-audit").by_class()["accuracy"])
+
+
+def test_the_partner_is_who_is_most_often_taken_for_the_class(found: Found) -> None:
+    out, outcome = found
+    taken = cw.Audit.load(out / "jobs" / "beta-6-audit").confusion(rates=True)["8"].drop("8")
+    partners = outcome.tables["partners"].set_index("class")["taken for it (%)"]
+    np.testing.assert_allclose(partners, 100 * taken[partners.index])
+    assert partners.is_monotonic_decreasing
+    assert f"It makes {partners.index[0]}, " in outcome.claims[1].text
+    assert [claim.source for claim in outcome.claims] == ["tian2021:figure4c"] * 3
+    assert "trained once" in outcome.notes[0]
+    assert (out / "figures" / "sweep.svg").is_file()
+
+
+def test_jobs_of_several_seeds_and_classes() -> None:
+    options = {"class_name": ["cat,dog"], "beta": "2", "seeds": "0,1"}
+    jobs = {job.name: job for job in studies.parse("beta", options).jobs()}
+    trainings = {name: job.changes for name, job in jobs.items() if isinstance(job, Train)}
+    assert list(trainings) == ["beta-2-seed0", "beta-2-seed1", "beta-6-seed0", "beta-6-seed1"]
+    assert trainings["beta-2-seed1"] == ('method.beta={"cat" = 2.0, "dog" = 2.0, "*" = 6.0}', "train.seed=1")
+    assert trainings["beta-6-seed1"] == ("train.seed=1",)
+    assert "beta-2-seed1-audit" in jobs
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"class_name": []}, "name the class whose setting is changed: --class-name"),
+        (
+            {"class_name": ["cta"], "recipe": "desk/cifar10/trades"},
+            "unknown class of cifar10 'cta'; did you mean 'cat'",
+        ),
+        ({"recipe": "desk/digits/madry"}, "desk/digits/madry trains madry, which has no setting beta"),
+        ({"beta": "6"}, "a sweep needs at least two values of beta"),
+        ({"beta": "-1,6"}, "--beta -1: it must be at least 0"),
+        ({"set": ["method.beta={8 = 1.0}"]}, "the recipe has a beta for each class"),
+        ({"seeds": []}, "no seed to train with"),
+    ],
+)
+def test_what_cannot_be_swept_is_said_before_training(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        studies.parse("beta", {**OPTIONS, "set": [], **options}).jobs()

@@ -1,0 +1,81 @@
+"""Standard against adversarial training, on two small models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import classwise as cw
+from classwise import studies
+from classwise.errors import UserError
+from classwise.metrics import widening
+
+Found = tuple[Path, studies.Outcome]
+
+
+@pytest.fixture(scope="module")
+def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Found:
+    out = tmp_path_factory.mktemp("study")
+    options = {"model": [str(folder) for folder in models.values()], "per_class": 8, "attack": "pgd-2"}
+    return out, studies.run(studies.parse("class-bias", options), out)
+
+
+def accuracies(out: Path, model: str, attack: str) -> np.ndarray:
+    audit = cw.Audit.load(out / "jobs" / f"{model}-audit")
+    return audit.by_class(attack)["accuracy"].to_numpy()
+
+
+def test_cv_and_mcd_are_those_of_the_audits(found: Found) -> None:
+    out, outcome = found
+    spread = outcome.tables["spread"].set_index(["model", "accuracy"])
+    for model, kind, attack in (("standard", "clean", "clean"), ("madry", "robust", "pgd-2")):
+        own = 100 * accuracies(out, model, attack)
+        row = spread.loc[(model, kind)]
+        assert row["CV (%²)"] == pytest.approx(own.var())
+        assert row["MCD (%)"] == pytest.approx(np.ptp(own))
+        assert row["worst (%)"] == pytest.approx(own.min())
+        assert row["MCD low"] <= row["MCD (%)"] <= row["MCD high"]
+
+
+def test_robustness_is_held_against_clean_accuracy_of_the_standard_model(found: Found) -> None:
+    out, outcome = found
+    robust, clean = (cw.Audit.load(out / "jobs" / f"{name}-audit") for name in ("madry", "standard"))
+    expected = widening.compute(robust.rows("pgd-2"), clean.rows("clean"))
+    row = outcome.tables["against_standard"].set_index("accuracy").loc["robust"]
+    assert row["CV ratio"] == pytest.approx(expected.ratio)
+    change = np.ptp(accuracies(out, "madry", "pgd-2")) - np.ptp(accuracies(out, "standard", "clean"))
+    assert row["MCD change (points)"] == pytest.approx(100 * change)
+
+
+def test_the_epochs_come_from_the_history_of_given_models(found: Found, models: dict[str, Path]) -> None:
+    _, outcome = found
+    history = pd.read_csv(models["madry"] / "history.csv")
+    table = outcome.tables["epochs"]
+    assert set(table["model"]) == {"madry"}
+    np.testing.assert_allclose(table["MCD (%)"], 100 * history["mcd"])
+    assert {"gap", "epochs", "epochs_standard"} == set(outcome.figures)
+
+
+def test_every_paper_gets_its_verdict(found: Found) -> None:
+    out, outcome = found
+    sources = [claim.source for claim in outcome.claims]
+    assert sources.count("tian2021:table5") == sources.count("benz2020:figure2") == 2
+    assert {"tian2021:figure1", "tian2020:figure7", "li2023:figure2"} <= set(sources)
+    assert (out / "study.md").is_file()
+
+
+def test_each_data_set_has_its_own_standard_model(models: dict[str, Path]) -> None:
+    names = {"standard": "standard", "digits-standard": "standard", "madry": "madry"}
+    given = [f"{name}={models[model]}" for name, model in names.items()]
+    with pytest.raises(UserError, match="of digits there are 2 standard models and 1 others"):
+        studies.parse("class-bias", {"model": given}).jobs()
+    with pytest.raises(UserError, match="0 standard models"):
+        studies.parse("class-bias", {"model": given, "standard": "plain"}).jobs()
+    renamed = [f"digits-standard={models['standard']}", f"other={models['madry']}"]
+    study = studies.parse("class-bias", {"model": renamed, "recipe": ["desk/mnist/standard", "desk/mnist/trades"]})
+    assert [job.name for job in study.jobs()] == [
+        "digits-standard-audit", "other-audit", "standard", "standard-audit", "trades", "trades-audit",
+    ]  # fmt: skip

@@ -1,0 +1,61 @@
+"""WAT's η swept: three short trainings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.studies.conftest import QUICK
+
+import classwise as cw
+from classwise import studies
+from classwise.errors import UserError
+from classwise.metrics import rho
+from classwise.studies.graph import Train
+from classwise.training import recipe
+
+Found = tuple[Path, studies.Outcome]
+#: Small batches, so that there is something learned within a second.
+LEARNING = (*QUICK, "train.epochs=2", "train.batch=16")
+DIGITS = {"recipe": "desk/digits/wat", "base": "desk/digits/trades", "set": LEARNING}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    out = tmp_path_factory.mktemp("study")
+    attacks = {"per_class": 8, "attack": ["fgsm", "pgd-2"]}
+    return out, studies.run(studies.parse("eta", {**DIGITS, **attacks, "eta": "0.05,0.5"}), out)
+
+
+def test_the_table_has_every_attack_and_rho_against_the_base(found: Found) -> None:
+    out, outcome = found
+    table = outcome.tables["eta"]
+    assert table["attack"].tolist() == ["clean"] * 3 + ["fgsm"] * 3 + ["pgd-2"] * 3
+    base, wat = (cw.Audit.load(out / "jobs" / f"{name}-audit") for name in ("base", "eta-0.5"))
+    row = table.query("attack == 'pgd-2' and eta == 0.5").iloc[0]
+    assert row["average (%)"] == pytest.approx(100 * wat.by_class("pgd-2")["accuracy"].mean())
+    assert row["rho"] == pytest.approx(rho.compute(wat.rows("pgd-2"), base.rows("pgd-2")), nan_ok=True)
+    assert table.query("method == 'base'")["eta"].isna().all()
+    assert len(outcome.claims) == 3
+
+
+def test_only_eta_differs(found: Found) -> None:
+    out, _ = found
+    settings = [recipe.read(out / "jobs" / name / "config.toml") for name in ("eta-0.05", "eta-0.5", "base")]
+    assert [own["method"].get("eta") for own in settings] == [0.05, 0.5, None]
+    assert settings[0]["method"] == {**settings[1]["method"], "eta": 0.05}
+    assert settings[0]["train"] == settings[1]["train"] == settings[2]["train"]
+
+
+def test_the_recipes_own_eta_is_the_recipe_as_it_is() -> None:
+    jobs = [job for job in studies.parse("eta", {}).jobs() if isinstance(job, Train)]
+    assert [job.name for job in jobs] == ["base", "eta-0.01", "eta-0.05", "eta-0.1", "eta-0.5"]
+    assert jobs[-1].changes == ("train.seed=0",)
+    assert jobs[1].changes == ("method.eta=0.01", "train.seed=0")
+
+
+def test_what_cannot_be_swept_is_said_before_training() -> None:
+    with pytest.raises(UserError, match="trains trades, which has no setting eta"):
+        studies.parse("eta", {"recipe": "desk/digits/trades"}).jobs()
+    with pytest.raises(UserError, match="--eta 0: weights that do not move are TRADES"):
+        studies.parse("eta", {"eta": "0,0.5"}).jobs()
