@@ -7,7 +7,7 @@ import pytest
 
 from classwise.datasets.images import ArrayPixels, Images
 from classwise.errors import UserError
-from classwise.training.split import hold_out, without
+from classwise.training.split import hold_out
 
 LABELS = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 0])
 
@@ -52,21 +52,21 @@ def test_a_class_with_nothing_left_to_train_on_is_an_error(count: int, first: st
 
 
 def test_without_a_class_the_others_are_numbered_anew() -> None:
-    left = without(images(), ["dog"])
+    left = images().without(["dog"])
     assert left.class_names == ("cat", "emu")
     assert left.labels.tolist() == [0, 1, 0, 1, 0, 1, 0, 0]
     assert left.positions.tolist() == [0, 2, 3, 5, 6, 8, 9, 11]  # of the whole, so random numbers stay theirs
     assert left.superclasses == {"pets": ("cat",), "birds": ("emu",)}
-    assert without(images(), ["emu"]).superclasses == {"pets": ("cat", "dog")}
+    assert images().without(["emu"]).superclasses == {"pets": ("cat", "dog")}
 
 
 def test_without_anything_is_the_whole() -> None:
     whole = images()
-    assert without(whole, ()) is whole
+    assert whole.without(()) is whole
 
 
 def test_at_least_two_classes_must_be_left() -> None:
-    with pytest.raises(UserError, match=r"data.exclude leaves 1 of 3 classes"):
-        without(images(), ["cat", 1])
+    with pytest.raises(UserError, match=r"exclude leaves 1 of 3 classes"):
+        images().without(["cat", 1])
     with pytest.raises(UserError, match=r"unknown class of zoo 'cta'; did you mean 'cat'"):
-        without(images(), ["cta"])
+        images().without(["cta"])

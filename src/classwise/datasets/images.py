@@ -123,6 +123,28 @@ class Images:
             )
         return self.take(rows)
 
+    def without(self, classes: Sequence[str | int]) -> Images:
+        """The images of all other classes, numbered anew in the same order; each keeps its index."""
+        if not classes:
+            return self
+        gone = {self.class_number(name) for name in classes}
+        kept = [number for number in range(self.num_classes) if number not in gone]
+        if len(kept) < 2:
+            raise UserError(f"exclude leaves {len(kept)} of {self.num_classes} classes; at least 2 are needed.")
+        rows = np.flatnonzero(np.isin(self.labels, kept))
+        groups = self.superclasses and {
+            name: left
+            for name, members in self.superclasses.items()
+            if (left := tuple(member for member in members if self.class_number(member) not in gone))
+        }
+        return dataclasses.replace(
+            self,
+            labels=np.searchsorted(kept, self.labels[rows]),
+            index=self.positions[rows],
+            class_names=tuple(self.class_names[number] for number in kept),
+            superclasses=groups,
+        )
+
     def class_number(self, name: str | int) -> int:
         """The number of a class given by name or number."""
         return place_of(name, self.class_names, f"class of {self.name}")

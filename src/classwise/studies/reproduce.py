@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +24,7 @@ from classwise.errors import UserError, unknown
 from classwise.published.numbers import LABELS
 from classwise.studies import cost
 from classwise.studies.graph import Graph
+from classwise.studies.measured import READERS
 from classwise.studies.outcome import Outcome
 from classwise.studies.study import Study
 
@@ -39,18 +39,10 @@ _FILE = Path(__file__).parent / "reproductions.toml"
 
 @dataclass(frozen=True)
 class Plan:
-    """How a table or figure is made again.
-
-    table: the table of the study's outcome that holds its numbers. labels: which of that table's columns are the
-    printed ones that name a row. values: printed columns that are called differently here. differs: what is not as in
-    the paper.
-    """
+    """How a table or figure is made again: the study, and what is not as in the paper."""
 
     item: published.Item
     study: Study
-    table: str | None = None
-    labels: Mapping[str, str] | None = None
-    values: Mapping[str, str] | None = None
     data: str = "cifar10"
     differs: tuple[str, ...] = ()
 
@@ -77,9 +69,6 @@ def plan(name: str, scale: Scale = "desk") -> Plan:
     return Plan(
         item,
         studies.parse(item.study, entry[scale]),
-        entry.get("table"),
-        entry.get("labels"),
-        entry.get("values"),
         entry.get("data", "cifar10"),
         tuple(entry.get("differs", ())) + (tuple(entry.get("small", ())) if scale == "desk" else ()),
     )
@@ -106,40 +95,31 @@ def with_outcome(chosen: Plan, outcome: Outcome) -> Outcome:
 def beside(chosen: Plan, outcome: Outcome) -> pd.DataFrame:
     """One row per printed number: what is printed, what was measured, the difference, and whether it is a misprint."""
     columns = ["row", "column", "printed", "ours", "difference", "misprint"]
-    if chosen.item.csv is None or chosen.table is None:
+    reader = READERS.get(chosen.item.id)
+    if reader is None:
         return pd.DataFrame(columns=columns)
-    ours = _ours(chosen, outcome)
+    numbers = {str(number): name for number, name in enumerate(class_names(chosen.data) or ())}
+    measured = [
+        ({key: _plain(text) for key, text in {"dataset": chosen.data, **labels}.items()}, own)
+        for labels, own in reader(outcome, numbers)
+    ]
     wrong = {(_plain(slip.row), _plain(slip.column)) for slip in chosen.item.misprints}
     rows = []
     for _, line in published.table(chosen.item.id).iterrows():
-        labels = [name for name in LABELS if name in line.index and pd.notna(line[name])]
-        row = ", ".join(_text(line[name]) for name in labels)
-        key = tuple(_plain(_text(line[name])) for name in labels if name in (chosen.labels or {}))
-        for column, value in line.drop(labels).items():
-            if isinstance(value, str) or pd.isna(value) or str(column) == "line":
+        labels = {name: _text(line[name]) for name in LABELS if name in line.index and pd.notna(line[name])}
+        row, plain = ", ".join(labels.values()), {name: _plain(text) for name, text in labels.items()}
+        ours: dict[str, float] = {}
+        for known, own in measured:
+            # A label that one side leaves out, such as the best 1/T found, does not tell rows apart.
+            if all(plain[name] == text for name, text in known.items() if name in plain):
+                ours |= own
+        for column, printed in line.drop(list(labels)).items():
+            if isinstance(printed, str) or pd.isna(printed) or str(column) in LABELS:
                 continue
-            own = ours.get((*key, str(column)))
+            own_value = ours.get(str(column), float("nan"))
             slip = "misprint" if (_plain(row), _plain(str(column))) in wrong else ""
-            rows.append((row, str(column), float(value), own, None if own is None else own - value, slip))
-    frame = pd.DataFrame(rows, columns=columns)
-    return frame.astype({"ours": float, "difference": float})
-
-
-def _ours(chosen: Plan, outcome: Outcome) -> dict[tuple[str, ...], float]:
-    """Measured numbers by the printed labels of their row and the printed name of their column."""
-    assert chosen.table is not None
-    frame = outcome.tables[chosen.table]
-    labels, values = dict(chosen.labels or {}), dict(chosen.values or {})
-    classes = {str(number): name for number, name in enumerate(class_names(chosen.data) or ())}
-    printed = published.table(chosen.item.id).columns
-    found = {}
-    for _, line in frame.iterrows():
-        key = tuple(_plain(_text(line[labels[name]])) for name in LABELS if name in labels)
-        for column in map(str, printed):
-            own = values.get(column, classes.get(column, column))
-            if column not in labels and own in line.index and pd.notna(line[own]):
-                found[(*key, column)] = float(line[own])
-    return found
+            rows.append((row, str(column), float(printed), own_value, own_value - float(printed), slip))
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _text(value: Any) -> str:
@@ -147,5 +127,5 @@ def _text(value: Any) -> str:
 
 
 def _plain(text: str) -> str:
-    """A label without its typography: ``FRL-RW`` and ``frl_rw`` are one, and so are ``pgd-20`` and ``PGD``."""
-    return re.sub(r"[^a-z0-9.,]", "", re.sub(r"-\d+$", "", text.lower()))
+    """A label without its typography: ``FRL-RW`` and ``frl_rw`` are one."""
+    return re.sub(r"[^a-z0-9.,]", "", text.lower())

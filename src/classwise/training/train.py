@@ -100,7 +100,7 @@ def _everything(chosen: Recipe, root: str | Path | None, download: bool, data: A
     """All training examples the recipe allows, before any is held out."""
     part = chosen.data
     loaded = datasets.load(part.name, root, "train", download) if data is None else datasets.from_user(data)
-    images = split.without(loaded, part.exclude)
+    images = loaded.without(part.exclude)
     if part.limit is None and part.per_class is None:
         return images
     return images.subset(part.limit, part.per_class, None, chosen.train.seed)

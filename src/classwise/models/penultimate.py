@@ -1,0 +1,43 @@
+"""The penultimate vector of any network: what its last linear layer is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from classwise.errors import UserError
+
+
+def penultimate(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    """The function from images to penultimate vectors, (B, D), with gradients where they are on.
+
+    The last linear layer is the network's `head`, or else the linear layer defined last in it.
+    """
+    head = _head(model)
+
+    def features(x: Tensor) -> Tensor:
+        caught: list[Tensor] = []
+
+        def catch(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+            caught.append(inputs[0])
+
+        hook = head.register_forward_pre_hook(catch)
+        try:
+            model(x)
+        finally:
+            hook.remove()
+        if not caught:
+            raise UserError(f"{type(model).__name__} does not call its last linear layer; its features are not known.")
+        return caught[-1].flatten(1)
+
+    return features
+
+
+def _head(model: nn.Module) -> nn.Linear:
+    named = getattr(model, "head", None)
+    layers = [named] if isinstance(named, nn.Linear) else [m for m in model.modules() if isinstance(m, nn.Linear)]
+    if not layers:
+        raise UserError(f"{type(model).__name__} has no linear layer, so nothing is its penultimate vector.")
+    return layers[-1]

@@ -1,0 +1,295 @@
+"""Do robust or non-robust features make the classes differ? (Benz et al. 2020, Section 3.2, after Ilyas et al. 2019.)
+
+Training sets of one kind of feature are built from the same images by optimisation, a model is trained on each, and the
+classes are compared on the original test images, clean and under a small L2 attack:
+
+    robust       x_r = argmin ‖g(x_r) − g(x)‖₂ from another image's pixels, g the penultimate vector of a robust model;
+                 label y
+    non-robust   the same with g of a standard model
+    rand         x + argmin_{‖δ‖₂ ≤ ε} CE(z(x + δ), t) of a standard model, t drawn from all classes; label t
+    det          the same with t = y + 1 (mod C)
+    original     x; label y: the control
+
+Steps follow the normalised gradient. Departure from Ilyas et al.'s code: the ReLU before g keeps its true gradient.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from classwise import datasets, figures
+from classwise.attacks.rows import value_and_gradient
+from classwise.datasets.arrays import save
+from classwise.errors import UserError, unknown
+from classwise.evaluation.inputs import device_of, module_of
+from classwise.evaluation.speed import accelerate
+from classwise.figures import forest
+from classwise.losses import cross_entropy
+from classwise.metrics import accuracy, agreement, cv, difference, mcd, overall, worst
+from classwise.models.penultimate import penultimate
+from classwise.records import CLEAN, Records
+from classwise.studies.graph import Derive, Job
+from classwise.studies.outcome import Claim, Done, Outcome
+from classwise.studies.study import OfModels
+from classwise.studies.subjects import Subject, recipe_subject
+from classwise.studies.together import interval, resampled
+from classwise.studies.verdicts import all_held, exceeds
+from classwise.studies.work import Place
+from classwise.threat import project, steepest_step
+
+_SOURCE = "benz2020:section3.2-features"
+_ORIGINAL = "original"
+#: Each set and the model its features are of.
+_SETS = {"robust": "robust", "non-robust": "standard", "rand": "standard", "det": "standard", _ORIGINAL: "standard"}
+_BATCH = 250
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features(OfModels):
+    """Training on robust and on non-robust features.
+
+    model, recipe: one called robust and one called standard, robust=PATH. retrain: the recipe for the models trained on
+    what is built, by default that of standard. sets: which to build besides the original. train_per_class: training
+    images of each class they are built from. iterations, step: of the inversion of g. attack_iterations, attack_eps:
+    of rand and det, also in steps of `step`. attack, eps: of the audits, in L2.
+    """
+
+    eps: str | None = "0.25"
+    retrain: str | None = None
+    sets: tuple[str, ...] = ("robust", "non-robust", "rand", "det")
+    train_per_class: int = 500
+    iterations: int = 100
+    step: float = 0.1
+    attack_iterations: int = 50
+    attack_eps: float = 0.5
+    attack: str = "pgd-20"
+
+    def jobs(self) -> list[Job]:
+        sources = self._sources()
+        found = [job for source in sources.values() for job in source.jobs]
+        for kind, subject in self._trained().items():
+            settings = {
+                "kind": kind,
+                "model": sources[_SETS[kind]].model,
+                "data": subject.data,
+                "per_class": self.train_per_class,
+                "iterations": self.iterations if kind in ("robust", "non-robust") else self.attack_iterations,
+                "step": self.step,
+                "eps": self.attack_eps,
+                "seed": self.seed,
+            }
+            audit = subject.audit("audit", [self.attack], norm="l2", per_class=self.per_class, seed=self.seed)
+            found += [Derive(f"{kind}-data", f"{__name__}:build", settings), *subject.jobs, audit]
+        return found
+
+    def outcome(self, done: Done) -> Outcome:
+        audits = {kind: done.audit(f"{subject.name}-audit") for kind, subject in self._trained().items()}
+        clean = {kind: audit.rows(CLEAN) for kind, audit in audits.items()}
+        robust = {kind: audit.rows() for kind, audit in audits.items()}
+        return Outcome(
+            {"sets": by_set(clean, robust), "classes": by_class(clean, robust)},
+            {"accuracy_on_clean_images": figures.styled(forest.draw(clean))},
+            claims(clean, robust, self.seed),
+            [
+                f"The sets are built from {self.train_per_class} images of each class with {self.iterations} steps "
+                f"(rand, det: {self.attack_iterations}); Ilyas et al. take all of CIFAR-10 and 1000 (100) steps.",
+                "The paper is a plan and prints no result; each set was built and trained on once.",
+            ],
+        )
+
+    def _sources(self) -> dict[str, Subject]:
+        """The robust and the standard model."""
+        found = {subject.name: subject for subject in self.subjects()}
+        for name in ("robust", "standard"):
+            if name not in found:
+                raise UserError(
+                    f"features needs a model called {name}: give --model {name}=CHECKPOINT or --recipe {name}=RECIPE. "
+                    f"There is {', '.join(found)}."
+                )
+        if found["robust"].data != found["standard"].data:
+            raise UserError(
+                f"the robust model is for {found['robust'].data}, the standard one for {found['standard'].data}; both "
+                "must be for the same data."
+            )
+        return found
+
+    def _trained(self) -> dict[str, Subject]:
+        """The models trained on each set, the control first."""
+        sets = [kind for text in self.sets for kind in text.split(",")]
+        for kind in sets:
+            if kind not in _SETS:
+                raise unknown("set of features", kind, _SETS)
+        standard = self._sources()["standard"]
+        recipe = self.retrain or (standard.training.recipe if standard.training else None)
+        if recipe is None:
+            raise UserError("which training shall be repeated on the sets built? Give --retrain RECIPE.")
+        found = {}
+        for kind in dict.fromkeys((_ORIGINAL, *sets)):
+            name = json.dumps(f"arrays:file={{{kind}-data}}/images.npz")
+            changes = (*self.set, f"data.name={name}")
+            found[kind] = recipe_subject(f"on-{kind}", recipe, changes, standard.data, self.eps)
+        return found
+
+
+def by_set(clean: Mapping[str, Records], robust: Mapping[str, Records]) -> pd.DataFrame:
+    """One row per set: accuracy with its interval, spread of the classes, the worst one, agreement with the control."""
+    rows = []
+    for kind, own in clean.items():
+        total, attacked = overall.compute(own), overall.compute(robust[kind])
+        rows.append(
+            {
+                "trained on": kind,
+                "n": total.support,
+                "clean (%)": 100 * total.value,
+                "low": 100 * total.low,
+                "high": 100 * total.high,
+                "robust (%)": 100 * attacked.value,
+                "robust low": 100 * attacked.low,
+                "robust high": 100 * attacked.high,
+                "CV (%²)": cv.compute(own),
+                "MCD (points)": 100 * mcd.compute(own),
+                "worst class": worst.compute(own).name,
+                "order as original (rho)": agreement.compute(clean[_ORIGINAL], own).spearman,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def by_class(clean: Mapping[str, Records], robust: Mapping[str, Records]) -> pd.DataFrame:
+    """One row per set and class; the intervals of a set hold for all its classes together."""
+    tables = []
+    for kind in clean:
+        own, attacked = (accuracy.compute(runs[kind], simultaneous=True) for runs in (clean, robust))
+        columns = {
+            "clean (%)": own.values,
+            "low": own.low,
+            "high": own.high,
+            "robust (%)": attacked.values,
+            "robust low": attacked.low,
+            "robust high": attacked.high,
+        }
+        front = pd.DataFrame({"trained on": kind, "class": own.class_names, "n": own.support})
+        tables.append(pd.concat([front, 100 * pd.DataFrame(columns)], axis=1))
+    return pd.concat(tables, ignore_index=True)
+
+
+def claims(clean: Mapping[str, Records], robust: Mapping[str, Records], seed: int = 0) -> list[Claim]:
+    """What can be said of the two kinds of features, where both were built."""
+    if not {"robust", "non-robust"} <= clean.keys():
+        return []
+    return [_useful(clean), _gives_robustness(robust), _spread(clean, seed)]
+
+
+def _useful(clean: Mapping[str, Records]) -> Claim:
+    chance = 1 / clean[_ORIGINAL].num_classes
+    totals = {kind: overall.compute(clean[kind]) for kind in ("robust", "non-robust")}
+    said = [f"{kind} {total.value:.1%} ({total.low:.1%} to {total.high:.1%})" for kind, total in totals.items()]
+    return Claim(
+        _SOURCE,
+        "Robust and non-robust features are both useful for classification.",
+        all_held(*(exceeds(total.low, total.high, chance) for total in totals.values())),
+        f"clean accuracy after training on them: {', '.join(said)}; chance {chance:.1%}",
+    )
+
+
+def _gives_robustness(robust: Mapping[str, Records]) -> Claim:
+    change = difference.compute(robust[_ORIGINAL], robust["robust"]).iloc[-1]
+    low, high = float(change["low"]), float(change["high"])
+    return Claim(
+        _SOURCE,
+        "Standard training on robust features alone gives robustness that the original images do not.",
+        exceeds(low, high),
+        f"robust {change['first']:.1%} and {change['second']:.1%}: {100 * change['difference']:+.1f} points, 95% "
+        f"interval {100 * low:+.1f} to {100 * high:+.1f}",
+    )
+
+
+def _spread(clean: Mapping[str, Records], seed: int) -> Claim:
+    """The difference of the two CVs, its interval by drawing the images again."""
+    kinds = ("robust", "non-robust")
+    variances = 100**2 * np.nanvar(resampled([clean[kind] for kind in kinds], seed=seed), axis=2)
+    low, high = interval(variances[:, 0] - variances[:, 1])
+    first, second = (cv.compute(clean[kind]) for kind in kinds)
+    return Claim(
+        _SOURCE,
+        "Robust features make the classes differ more than non-robust features do.",
+        exceeds(low, high),
+        f"CV of clean accuracy {first:.0f} and {second:.0f} %²; difference {first - second:+.0f}, 95% interval "
+        f"{low:+.0f} to {high:+.0f}",
+    )
+
+
+# ---- building the sets ---------------------------------------------------------------------------------------------
+
+
+def build(
+    folder: Path,
+    place: Place,
+    kind: str,
+    model: str,
+    data: str,
+    per_class: int,
+    iterations: int,
+    step: float,
+    eps: float,
+    seed: int,
+) -> None:
+    """images.npz: training images of a kind with their labels; every kind from the same originals in the same order."""
+    images = datasets.load(data, place.root, "train", place.download).subset(per_class=per_class, seed=seed)
+    given = module_of(model, None, None, images, None, place.device)
+    device, rng = device_of(given), np.random.default_rng(seed)
+    fast = accelerate(
+        given, images.batch(np.arange(min(8, len(images))))[0].to(device)
+    ).model  # takes a third less time
+    module = fast if isinstance(fast, nn.Module) else given
+    others = rng.permutation(len(images))
+    labels = {
+        "rand": rng.integers(images.num_classes, size=len(images)),
+        "det": (images.labels + 1) % images.num_classes,
+    }.get(kind, images.labels)
+    made = []
+    for begin in range(0, len(images), _BATCH):
+        rows = np.arange(begin, min(begin + _BATCH, len(images)))
+        x = images.batch(rows)[0].to(device)
+        if kind in ("rand", "det"):
+            x = toward(module, x, torch.from_numpy(labels[rows]).to(device), eps, step, iterations)
+        elif kind != _ORIGINAL:
+            start = images.batch(others[rows])[0].to(device)
+            x = inverted(penultimate(module), x, start, step, iterations)
+        made.append(x.cpu().numpy().astype(np.float16))  # half the room; its error is an eighth of that of 8 bits
+    save(folder / "images.npz", np.concatenate(made), labels, images.class_names)
+
+
+def inverted(features: Callable[[Tensor], Tensor], x: Tensor, start: Tensor, step: float, iterations: int) -> Tensor:
+    """The nearest images to `x` in feature space that descent from `start` comes by."""
+    with torch.no_grad():
+        goal = features(x)
+    point = best = start
+    least = torch.full((len(x),), float("inf"), device=x.device)
+    for _ in range(iterations + 1):  # each asks about the point before it moves on, so the last move is never judged
+        found, gradient = value_and_gradient(features, point, lambda g: -(g - goal).norm(dim=1))
+        distance = (found - goal).norm(dim=1)
+        nearer = distance < least
+        best = torch.where(nearer[:, None, None, None], point, best)
+        least = torch.where(nearer, distance, least)
+        point = steepest_step(point, gradient, step, "l2").clamp(0, 1)
+    return best
+
+
+def toward(
+    model: Callable[[Tensor], Tensor], x: Tensor, target: Tensor, eps: float, step: float, iterations: int
+) -> Tensor:
+    """Targeted PGD in the L2 ball around x, from x itself; also where the target is the image's own class."""
+    point = x
+    for _ in range(iterations):
+        _, gradient = value_and_gradient(model, point, lambda z: -cross_entropy(z, target))
+        point = project(steepest_step(point, gradient, step, "l2"), x, eps, "l2")
+    return point

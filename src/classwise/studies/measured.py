@@ -1,0 +1,137 @@
+"""A study's tables in the shape of the printed ones: for each printed table, which of our numbers stands where.
+
+Each function gives lines: the labels that name a printed row (as far as the study has them) and its numbers by the
+printed column's name. Numbers are in the units of the print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import pandas as pd
+
+from classwise import spec
+from classwise.studies.outcome import Outcome
+
+Line: TypeAlias = "tuple[dict[str, str], dict[str, float]]"
+Reader: TypeAlias = "Callable[[Outcome, Mapping[str, str]], Iterator[Line]]"
+
+_FRACTION = 1e-4  # li2023 prints CV in fractions squared
+_ATTACKS = {"cw": "cw_inf"}
+_METHOD_ATTACKS = {"clean": "natural", "pgd": "pgd100", "margin_pgd": "cw", "autoattack": "autoattack"}
+
+
+def _attack(text: str) -> str:
+    return spec.leading(spec.split(text)[0])[0]
+
+
+def _classes(row: pd.Series[Any], numbers: Mapping[str, str], prefix: str = "") -> dict[str, float]:
+    """The class columns of a row by the classes' printed numbers."""
+    found = {prefix + number: row.get(name, row.get(f"{name} (class)")) for number, name in numbers.items()}
+    return {column: float(value) for column, value in found.items() if value is not None}
+
+
+def attacks(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
+    """KDD Table 1, ICLR Table 2: defence and attack; total, classes, CV, MCD."""
+    for _, row in outcome.tables["robustness"].iterrows():
+        name = _attack(str(row["attack"]))
+        values = {"total": row["total"], "cv": row["cv_percent2"], "mcd": row["mcd"], **_classes(row, numbers)}
+        yield {"defense": str(row["model"]), "attack": _ATTACKS.get(name, name)}, values
+
+
+def best_temperature(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
+    """KDD Table 3, ICLR Table 3: each defence at its best 1/T in plain float32, as the papers computed it."""
+    best, by_class = (outcome.tables[name] for name in ("best", "best_by_class"))
+    places = {name: number for number, name in numbers.items()}
+    for _, row in best[best["variant"] == "float32"].iterrows():
+        values = {"total": row["accuracy"], "change_total": row["change"], "cv": row["cv_percent2"]}
+        values |= {"change_cv": row["cv_change"], "mcd": row["mcd"], "change_mcd": row["mcd_change"]}
+        own = by_class[(by_class["model"] == row["model"]) & (by_class["variant"] == "float32")]
+        for _, line in own.iterrows():
+            number = places.get(str(line["class"]))
+            if number is not None:
+                values |= {number: line["accuracy"], f"change_{number}": line["change"]}
+        yield {"defense": str(row["model"])}, {column: float(value) for column, value in values.items()}
+
+
+def temperature_changes(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
+    """ICLR Table 4: change against PGD at several 1/T."""
+    table = outcome.tables["changes"]
+    for _, row in table[table["variant"] == "float32"].iterrows():
+        labels = {"defense": str(row["model"]), "inv_temperature": f"{row['inv_temperature']:g}"}
+        yield labels, {"change_total": float(row["total"]), **_classes(row, numbers, "change_")}
+
+
+def hypersphere_classes(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
+    """ICLR Table 5: under PGD, the base's accuracy and the others' gain, class by class."""
+    places = {name: number for number, name in numbers.items()}
+    table = outcome.tables["classes"]
+    for model, own in table[table["inv_temperature"] == "PGD"].groupby("model", sort=False):
+        known = own[own["class"].astype(str).isin(places)]
+        columns = [places[str(name)] for name in known["class"]]
+        yield {"defense": str(model)}, dict(zip(columns, known["gain"].astype(float), strict=True))
+        yield {"defense": "Madry"}, dict(zip(columns, known["base"].astype(float), strict=True))
+    gains = outcome.tables["gains"]
+    for _, row in gains[(gains["variant"] == "float32") & (gains["inv_temperature"] == "1")].iterrows():
+        yield {"defense": str(row["model"])}, {"pgd20": float(row["accuracy"])}
+        yield {"defense": "Madry"}, {"pgd20": float(row["base"])}
+
+
+def hypersphere_sweep(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
+    """ICLR Table 6: robust accuracy at each 1/T in plain float32."""
+    gains = outcome.tables["gains"]
+    for _, row in gains[gains["variant"] == "float32"].iterrows():
+        column = f"inv_temperature_{row['inv_temperature']}"
+        yield {"defense": str(row["model"])}, {column: float(row["accuracy"])}
+        yield {"defense": "Madry"}, {column: float(row["base"])}
+
+
+def class_bias(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
+    """KDD Table 5: CV and MCD of clean accuracy after standard, of robustness after adversarial training."""
+    for _, row in outcome.tables["spread"].iterrows():
+        standard = "standard" in str(row["model"])
+        if (row["accuracy"] == "clean") != standard:
+            continue
+        kind = "standard" if standard else "adversarial"
+        yield {"dataset": str(row["data"])}, {f"{kind}_cv": row["CV (%²)"], f"{kind}_mcd": row["MCD (%)"]}
+
+
+def fairness(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
+    """WAT's Tables 1, 2, 4, 5: average, worst, CV and ρ of each method under each attack."""
+    for _, row in outcome.tables["methods"].iterrows():
+        kind = _METHOD_ATTACKS.get(_attack(str(row["attack"])))
+        if kind is not None:
+            values = {"avg": row["average"], "worst": row["worst"], "rho": row["rho"]}
+            values["cv"] = row["cv_percent2"] * _FRACTION
+            yield {"method": str(row["model"])}, {f"{kind}_{name}": float(value) for name, value in values.items()}
+
+
+def eta(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
+    """WAT's Table 3: average, worst and ρ for several η."""
+    for _, row in outcome.tables["eta"].iterrows():
+        kind = _METHOD_ATTACKS.get(_attack(str(row["attack"])))
+        if kind is not None:
+            base = row["method"] == "base"
+            labels = {"method": "TRADES"} if base else {"method": "WAT", "eta": f"{row['eta']:g}"}
+            yield (
+                labels,
+                {f"{kind}_avg": row["average (%)"], f"{kind}_worst": row["worst (%)"], f"{kind}_rho": row["rho"]},
+            )
+
+
+READERS: dict[str, Reader] = {
+    "tian2021:table1": attacks,
+    "tian2020:table2": attacks,
+    "tian2021:table3": best_temperature,
+    "tian2020:table3": best_temperature,
+    "tian2020:table4": temperature_changes,
+    "tian2020:table5": hypersphere_classes,
+    "tian2020:table6": hypersphere_sweep,
+    "tian2021:table5": class_bias,
+    "li2023:table1": fairness,
+    "li2023:table2": fairness,
+    "li2023:table4": fairness,
+    "li2023:table5": fairness,
+    "li2023:table3": eta,
+}

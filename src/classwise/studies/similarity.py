@@ -1,0 +1,201 @@
+"""Are the classes a model sees as alike those it confuses under attack? (Benz et al. 2020, Section 3.2.)
+
+z̄_i is the mean logit vector of the clean test images of class i, and cos(z̄_i, z̄_j) how alike two classes are. Beside
+it stands the share of class i that the attack turns into class j. Pairs share classes, so the correlation of the two is
+tested by renaming the classes of one matrix (Mantel 1967), over unordered pairs, both directions of confusion averaged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import stats
+
+from classwise import datasets, figures
+from classwise.errors import UserError
+from classwise.evaluation.inputs import device_of, module_of
+from classwise.figures import similarity as figure
+from classwise.metrics import accuracy, confusion
+from classwise.metrics.correlation import correlation
+from classwise.metrics.intervals import Array
+from classwise.records import Records
+from classwise.results import write_text
+from classwise.studies.graph import Derive, Job
+from classwise.studies.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.study import OfModels
+from classwise.studies.verdicts import LEVEL, falls_short
+from classwise.studies.work import Place
+
+_SOURCE = "benz2020:section3.2-similarity"
+_LEAST = 4  # classes: three have 3 pairs and 6 renamings, which decide nothing
+_BATCH = 256
+_ROUNDING = 1e-12  # sums of the same numbers in another order
+
+
+@dataclass(frozen=True, kw_only=True)
+class Similarity(OfModels):
+    """Likeness of the classes' mean logits against their confusion under attack.
+
+    attack: the attack that confuses them. permutations: renamings of the classes that the test draws.
+    """
+
+    attack: str = "pgd-20"
+    permutations: int = 9999
+
+    def jobs(self) -> list[Job]:
+        found: list[Job] = []
+        for subject in self.subjects():
+            selection = {"per_class": self.per_class, "seed": self.seed}
+            logits = Derive(
+                f"{subject.name}-logits",
+                f"{__name__}:mean_logits",
+                {"model": subject.model, "data": subject.data, **selection},
+            )
+            found += [*subject.jobs, logits, subject.audit("audit", [self.attack], **selection)]
+        return found
+
+    def outcome(self, done: Done) -> Outcome:
+        names = [subject.name for subject in self.subjects()]
+        pairs = {name: self._pairs(done, name) for name in names}
+        tests = pd.DataFrame([{"model": name, **self._test(own)} for name, own in pairs.items()])
+        classes = pd.concat([self._classes(done, name, own) for name, own in pairs.items()], ignore_index=True)
+        charts = {
+            "similarity" if len(names) == 1 else f"similarity_{name}": figures.styled(figure.draw(own))
+            for name, own in pairs.items()
+        }
+        return Outcome(
+            {"correlation": tests, "pairs": pd.concat(map(_unordered, pairs.values())), "classes": _percent(classes)},
+            charts,
+            [claim for name in names for claim in self._claims(name, tests, classes)],
+            ["Adding one number to all logits changes the cosine and nothing else; the logits are taken as they are."],
+        )
+
+    def _pairs(self, done: Done, name: str) -> pd.DataFrame:
+        vectors = done.table(f"{name}-logits", "logits.csv").to_numpy()
+        return ordered_pairs(done.audit(f"{name}-audit").rows(), vectors).assign(model=name)
+
+    def _test(self, pairs: pd.DataFrame) -> dict[str, float]:
+        likeness, share = (_square(pairs, column) for column in ("cosine", "share"))
+        rho, p = mantel(likeness, (share + share.T) / 2, self.permutations, self.seed)
+        return {"classes": len(likeness), "pairs": len(pairs) // 2, "rho": rho, "p": p}
+
+    def _classes(self, done: Done, name: str, pairs: pd.DataFrame) -> pd.DataFrame:
+        """How alike each class is to the others on average, and how robust it is."""
+        robust = accuracy.compute(done.audit(f"{name}-audit").rows())
+        values = pd.DataFrame({"class": robust.class_names, "n": robust.support, "robust": robust.values})
+        near = pairs.loc[pairs.groupby("true")["cosine"].idxmax()].set_index("true")["predicted"]
+        mean = pairs.groupby("true")["cosine"].mean()
+        kept = values[values["class"].isin(mean.index)]
+        return kept.assign(model=name, mean_cosine=kept["class"].map(mean), nearest=kept["class"].map(near))
+
+    def _claims(self, name: str, tests: pd.DataFrame, classes: pd.DataFrame) -> list[Claim]:
+        test = tests[tests["model"] == name].iloc[0]
+        own = classes[classes["model"] == name]
+        rho, low, high = correlation(own["mean_cosine"].to_numpy(), own["robust"].to_numpy())
+        return [
+            Claim(
+                _SOURCE,
+                f"Classes with alike mean logits are confused with each other under attack ({name}).",
+                _verdict(test["rho"], test["p"]),
+                f"Spearman {test['rho']:.2f} over {test['pairs']:.0f} pairs, one-sided Mantel p = {test['p']:.2g}",
+            ),
+            Claim(
+                _SOURCE,
+                f"A class whose mean logits are close to other classes' is less robust ({name}).",
+                falls_short(low, high),
+                f"Spearman {rho:.2f} over {len(own)} classes, 95% interval {low:.2f} to {high:.2f}",
+            ),
+        ]
+
+
+def ordered_pairs(rows: Records, logits: Array) -> pd.DataFrame:
+    """One row per ordered pair of classes that have images: true, predicted, cosine, share."""
+    rates, likeness = confusion.rates(rows), cosines(logits)
+    seen = np.flatnonzero(np.isfinite(likeness).any(axis=1) & np.isfinite(rates).all(axis=1))
+    if len(seen) < _LEAST:
+        raise UserError(
+            f"similarity needs images of at least {_LEAST} classes to compare pairs; there are {len(seen)}."
+        )
+    i, j = (place.ravel() for place in np.meshgrid(seen, seen, indexing="ij"))
+    i, j = i[i != j], j[i != j]
+    names = np.asarray(rows.class_names, dtype=object)
+    return pd.DataFrame({"true": names[i], "predicted": names[j], "cosine": likeness[i, j], "share": rates[i, j]})
+
+
+def _verdict(rho: float, p: float) -> Verdict:
+    """By the one-sided p: small if the pairs go together, close to 1 if they go apart."""
+    if np.isnan(rho):
+        return "not decided here"
+    return "held" if p < LEVEL else "did not hold" if p > 1 - LEVEL else "not decided here"
+
+
+def cosines(vectors: Array) -> Array:
+    """cos of each two rows; NaN for a row that is NaN or zero."""
+    with np.errstate(invalid="ignore"):
+        unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(unit @ unit.T)
+
+
+def mantel(one: Array, other: Array, permutations: int, seed: int = 0) -> tuple[float, float]:
+    """Spearman's ρ between the entries of two symmetric matrices below the diagonal, and its one-sided p.
+
+    p = (1 + #{renamings of the classes of `other` with ρ at least as large}) / (1 + permutations): pairs that share a
+    class stay pairs that share a class. NaN if either matrix is constant.
+    """
+    size = len(one)
+    below = np.tril_indices(size, -1)
+    ranks = np.zeros((2, size, size))
+    for own, matrix in zip(ranks, (one, other), strict=True):
+        own[below] = stats.rankdata(matrix[below])
+        own += own.T
+    left, right = (own[below] - own[below].mean() for own in ranks)
+    scale = np.sqrt((left**2).sum() * (right**2).sum())
+    if scale == 0:
+        return float("nan"), float("nan")
+    rho = float(left @ right / scale)
+    generator = np.random.default_rng(seed)
+    as_large = 0
+    for _ in range(permutations):
+        order = generator.permutation(size)
+        as_large += left @ ranks[1][np.ix_(order, order)][below] / scale >= rho - _ROUNDING
+    return rho, (1 + as_large) / (1 + permutations)
+
+
+def _square(pairs: pd.DataFrame, column: str) -> Array:
+    wide = pairs.pivot_table(index="true", columns="predicted", values=column)
+    return wide.fillna(0).to_numpy()
+
+
+def _unordered(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Each two classes once, the most confused first."""
+    back = pairs.rename(columns={"true": "predicted", "predicted": "true", "share": "back"}).drop(columns="cosine")
+    both = pairs.merge(back, on=["model", "true", "predicted"])
+    both = both[both["true"] < both["predicted"]].assign(mean=lambda rows: (rows["share"] + rows["back"]) / 2)
+    both = both.sort_values("mean", ascending=False, kind="stable", ignore_index=True)
+    shown = {"first into second (%)": both["share"], "second into first (%)": both["back"], "mean (%)": both["mean"]}
+    front = both[["model", "true", "predicted", "cosine"]].rename(columns={"true": "first", "predicted": "second"})
+    return front.assign(**{column: 100 * values for column, values in shown.items()})
+
+
+def _percent(classes: pd.DataFrame) -> pd.DataFrame:
+    shown = classes.assign(robust=100 * classes["robust"])[["model", "class", "n", "mean_cosine", "nearest", "robust"]]
+    return shown.rename(columns={"mean_cosine": "mean cosine", "robust": "robust (%)"})
+
+
+def mean_logits(folder: Path, place: Place, model: str, data: str, per_class: int | None = None, seed: int = 0) -> None:
+    """logits.csv: a row per class, the mean of the logits over its clean test images; empty for one without any."""
+    images = datasets.load(data, place.root, "test", place.download).subset(per_class=per_class, seed=seed)
+    module = module_of(model, None, None, images, None, place.device)
+    device = device_of(module)
+    answers = []
+    with torch.no_grad():
+        for begin in range(0, len(images), _BATCH):
+            x, _ = images.batch(np.arange(begin, min(begin + _BATCH, len(images))))
+            answers.append(module(x.to(device)).double().cpu().numpy())
+    logits = pd.DataFrame(np.concatenate(answers))
+    table = logits.groupby(images.labels).mean().reindex(range(logits.shape[1]))
+    write_text(folder / "logits.csv", table.to_csv(index=False))

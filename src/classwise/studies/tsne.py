@@ -1,0 +1,260 @@
+"""Do superclasses stay apart under attack while their classes run together? (Tian et al. 2020, Figure 8.)
+
+The penultimate vectors of clean and of adversarial test images on one t-SNE map (van der Maaten and Hinton 2008). A map
+may show clusters that are not there, so numbers stand beside it, taken from the vectors themselves: the silhouette
+(Rousseeuw 1987), and the share s of an image's nearest neighbours of the same kind that are of its class or superclass,
+also as κ = (s − chance)/(1 − chance): 0 where they mix as if drawn at random, 1 where they are apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import special
+from torch import nn
+
+from classwise import attacks, datasets, draws, figures
+from classwise.attacks.rows import craft, for_classes
+from classwise.datasets.images import Images
+from classwise.errors import UserError
+from classwise.evaluation.inputs import device_of, module_of
+from classwise.figures import features as figure
+from classwise.metrics.intervals import Array, ratio
+from classwise.models.penultimate import penultimate
+from classwise.results import write_text
+from classwise.spec import number
+from classwise.studies.graph import Derive, Job
+from classwise.studies.outcome import Claim, Done, Outcome
+from classwise.studies.study import OfModels
+from classwise.studies.verdicts import exceeds, falls_short
+from classwise.studies.work import Place
+
+_SOURCE = "tian2020:figure8"
+_HALFWAY = 0.5  # of κ: nearer to apart than to mixed
+_BATCH = 256
+_KINDS = ("clean", "adversarial")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tsne(OfModels):
+    """A map of the features of clean and adversarial images.
+
+    attack: what makes the adversarial images. perplexity: of t-SNE, about how many neighbours count. neighbours: how
+    many nearest neighbours are looked at.
+    """
+
+    attack: str = "pgd-20"
+    per_class: int | None = 100
+    perplexity: float = 30.0
+    neighbours: int = 10
+
+    def jobs(self) -> list[Job]:
+        found: list[Job] = []
+        for subject in self.subjects():
+            settings = {
+                "model": subject.model,
+                "data": subject.data,
+                "eps": subject.eps,
+                "attack": self.attack,
+                "per_class": self.per_class,
+                "perplexity": self.perplexity,
+                "neighbours": self.neighbours,
+                "seed": self.seed,
+            }
+            found += [*subject.jobs, Derive(f"{subject.name}-map", f"{__name__}:mapped", settings)]
+        return found
+
+    def outcome(self, done: Done) -> Outcome:
+        names = [subject.name for subject in self.subjects()]
+        maps = {name: done.table(f"{name}-map", "map.csv").astype({"class": str}) for name in names}
+        means = pd.concat([separation(own).assign(model=name) for name, own in maps.items()], ignore_index=True)
+        classes = pd.concat([by_class(own).assign(model=name) for name, own in maps.items()], ignore_index=True)
+        charts = {
+            "map" if len(names) == 1 else f"map_{name}": figures.styled(figure.draw(own)) for name, own in maps.items()
+        }
+        return Outcome(
+            {"separation": _model_first(means), "classes": _model_first(classes)},
+            charts,
+            [claim for name in names for claim in _claims(name, means[means["model"] == name])],
+            ["The paper shows the map alone; the numbers are of the features, in which distances mean what they say."],
+        )
+
+
+def separation(images: pd.DataFrame) -> pd.DataFrame:
+    """One row per kind of image and level: the mean silhouette, the share of alike neighbours, κ with its interval.
+
+    Levels: class, superclass, and class inside superclass, for which only neighbours of the image's superclass count.
+    The interval takes images as independent, which neighbours are not quite.
+    """
+    rows = []
+    for (kind, level), silhouette, share, chance in _levels(images):
+        kappa = ((share - chance) / (1 - chance)).dropna()
+        half = special.ndtri(0.975) * kappa.std(ddof=1) / np.sqrt(len(kappa))
+        rows.append(
+            {
+                "images": kind,
+                "level": level,
+                "n": len(kappa),
+                "silhouette": silhouette.mean(),
+                "alike neighbours (%)": 100 * share.mean(),
+                "kappa": kappa.mean(),
+                "low": kappa.mean() - half,
+                "high": kappa.mean() + half,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _levels(images: pd.DataFrame) -> Iterator[tuple[tuple[str, str], pd.Series, pd.Series, pd.Series]]:
+    for kind in _KINDS:
+        own = images[images["kind"] == kind]
+        size = own.groupby("class")["class"].transform("size")
+        yield (kind, "class"), own["silhouette_class"], own["alike_class"], (size - 1) / (len(own) - 1)
+        if "group" not in own:
+            continue
+        whole = own.groupby("group")["group"].transform("size")
+        yield (kind, "superclass"), own["silhouette_group"], own["alike_group"], (whole - 1) / (len(own) - 1)
+        inside = pd.Series(ratio(own["alike_class"].to_numpy(), own["alike_group"].to_numpy()), own.index)
+        several = whole > size  # a superclass of one class has nothing inside it
+        chance = ((size - 1) / (whole - 1)).where(several)
+        yield (kind, "class inside superclass"), own["silhouette_inside"], inside.where(several), chance
+
+
+def by_class(images: pd.DataFrame) -> pd.DataFrame:
+    """The means of each class and kind."""
+    names = {"alike_class": "neighbours of its class (%)", "alike_group": "neighbours of its superclass (%)"}
+    shown = images.assign(**{column: 100 * images[column] for column in names if column in images})
+    columns = [column for column in ("silhouette_class", "silhouette_group", *names) if column in images]
+    grouped = shown.groupby(["class", "kind"], sort=False)
+    table = grouped[columns].mean().assign(n=grouped.size()).reset_index()
+    return table.rename(columns={**names, "kind": "images", "silhouette_class": "silhouette"}).rename(
+        columns={"silhouette_group": "silhouette of superclass"}
+    )
+
+
+def _claims(name: str, means: pd.DataFrame) -> list[Claim]:
+    found = []
+    for kind in _KINDS:
+        by_level = means[means["images"] == kind].set_index("level")
+        for level, text, judge in (
+            ("superclass", f"Superclasses stay apart, {kind} images ({name}).", exceeds),
+            (
+                "class inside superclass",
+                f"Classes of one superclass run together, {kind} images ({name}).",
+                falls_short,
+            ),
+        ):
+            if level not in by_level.index:
+                return [Claim(_SOURCE, text, "not decided here", "the data set names no superclasses")]
+            kappa, low, high = by_level.loc[[level], ["kappa", "low", "high"]].to_numpy()[0]
+            numbers = f"κ = {kappa:.2f}, 95% interval {low:.2f} to {high:.2f}; 0 mixed, 1 apart, the line is {_HALFWAY}"
+            found.append(Claim(_SOURCE, text, judge(low, high, _HALFWAY), numbers))
+    return found
+
+
+def _model_first(table: pd.DataFrame) -> pd.DataFrame:
+    return table[["model", *(column for column in table.columns if column != "model")]]
+
+
+def mapped(
+    folder: Path,
+    place: Place,
+    model: str,
+    data: str,
+    eps: str | float,
+    attack: str,
+    per_class: int | None,
+    perplexity: float,
+    neighbours: int,
+    seed: int,
+) -> None:
+    """map.csv: one row per image and kind: index, kind, class, group, its place on the map, silhouettes, neighbours."""
+    images = datasets.load(data, place.root, "test", place.download).subset(per_class=per_class, seed=seed)
+    if not 0 < perplexity < 2 * len(images):
+        raise UserError(
+            f"perplexity must lie between 0 and the number of points, {2 * len(images)}; got {perplexity:g}."
+        )
+    if not 0 < neighbours < len(images):
+        raise UserError(f"neighbours must lie between 1 and the number of images less 1; got {neighbours}.")
+    module = module_of(model, None, None, images, None, place.device)
+    names = np.asarray(images.class_names, dtype=object)[images.labels]
+    group = {member: name for name, members in (images.superclasses or {}).items() for member in members}
+    groups = np.array([group[name] for name in names], dtype=object) if group else None
+    vectors = _vectors(module, images, eps, attack, seed)
+    points = _points(np.concatenate([vectors[kind] for kind in _KINDS]), perplexity, seed)
+    tables = []
+    for kind, (x, y) in zip(_KINDS, points.reshape(len(_KINDS), -1, 2).transpose(0, 2, 1), strict=True):
+        front = {
+            "index": images.positions,
+            "kind": kind,
+            "class": names,
+            **({} if groups is None else {"group": groups}),
+        }
+        tables.append(pd.DataFrame({**front, "x": x, "y": y, **closeness(vectors[kind], names, groups, neighbours)}))
+    write_text(folder / "map.csv", pd.concat(tables).to_csv(index=False))
+
+
+def _vectors(module: nn.Module, images: Images, eps: str | float, attack: str, seed: int) -> dict[str, Array]:
+    """The penultimate vectors of clean and adversarial images, by kind."""
+    chosen = list(attacks.parse(attack).values())
+    if len(chosen) != 1:
+        raise UserError(f"a map shows the images of one attack; {attack!r} makes {len(chosen)}.")
+    ready, features, device = for_classes(chosen[0], images.num_classes), penultimate(module), device_of(module)
+    found: dict[str, list[Array]] = {kind: [] for kind in _KINDS}
+    for begin in range(0, len(images), _BATCH):
+        rows = np.arange(begin, min(begin + _BATCH, len(images)))
+        x, y = (tensor.to(device) for tensor in images.batch(rows))
+        key = draws.keys(seed, torch.from_numpy(images.positions[rows]).to(device))
+        adversarial = craft(ready, module, x, y, number(eps), key=key)
+        with torch.no_grad():
+            for kind, batch in zip(_KINDS, (x, adversarial), strict=True):
+                found[kind].append(features(batch).double().cpu().numpy())
+    return {kind: np.concatenate(parts) for kind, parts in found.items()}
+
+
+def _points(vectors: Array, perplexity: float, seed: int) -> Array:
+    """The map, of both kinds together so that one sees what moved."""
+    from sklearn.manifold import TSNE
+
+    return np.asarray(TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(vectors))
+
+
+def closeness(vectors: Array, names: Array, groups: Array | None, neighbours: int) -> dict[str, Array]:
+    """Silhouettes and shares of alike neighbours of each image, by class and, if there are any, by superclass.
+
+    `silhouette_inside` is that of the classes among the images of the image's own superclass. NaN where there is only
+    one class to tell apart.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    near = NearestNeighbors(n_neighbors=neighbours).fit(vectors).kneighbors(return_distance=False)
+    found = {"silhouette_class": _silhouette(vectors, names), "alike_class": _alike(names, near)}
+    if groups is None:
+        return found
+    inside = np.full(len(names), np.nan)
+    for group in np.unique(groups):
+        own = groups == group
+        inside[own] = _silhouette(vectors[own], names[own])
+    return {
+        **found,
+        "silhouette_group": _silhouette(vectors, groups),
+        "silhouette_inside": inside,
+        "alike_group": _alike(groups, near),
+    }
+
+
+def _alike(names: Array, near: Array) -> Array:
+    return np.asarray((names[near] == names[:, None]).mean(axis=1))
+
+
+def _silhouette(vectors: Array, names: Array) -> Array:
+    from sklearn.metrics import silhouette_samples
+
+    if not 1 < len(np.unique(names)) < len(names):
+        return np.full(len(names), np.nan)
+    return np.asarray(silhouette_samples(vectors, names))

@@ -1,0 +1,286 @@
+"""Does the same class stay the worst whatever the network, optimiser or data set? (Benz et al. 2020, Section 3.1.)
+
+A recipe as it is and with each of the variations, one at a time; several recipes, such as one for each data set. For
+every training: do its classes differ beyond chance (χ² test of equal accuracies), and which is the worst? For those
+of one data set: how well they agree on the order of the classes (Spearman's ρ of each two, Friedman's test of all), and
+how many share the worst class, against as many that each choose it blindly.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+import pandas as pd
+from scipy import special, stats
+
+from classwise import figures
+from classwise.errors import UserError
+from classwise.figures import forest
+from classwise.metrics import accuracy, cv, mcd, overall
+from classwise.metrics.intervals import Array
+from classwise.metrics.paired import holm
+from classwise.records import CLEAN, Records
+from classwise.storage import safe_name
+from classwise.studies.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.together import interval, resampled
+from classwise.studies.variants import Variant, Variants
+from classwise.studies.verdicts import LEVEL
+
+T = TypeVar("T")
+
+#: The records of each seed of each variant, by the variant's name.
+Runs: TypeAlias = Mapping[str, Sequence[Records]]
+
+_SOURCE = "benz2020:section3.1"
+_BASE = "base"
+_PARTS = "data|method|model|threat|train|validate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Universality(Variants):
+    """Whether classes keep their order as the training varies.
+
+    recipe: one or more, NAME=RECIPE to name one. vary: a setting to change, model.spec=resnet-18, or several with
+    semicolons between them; NAME=… to name it; as often as there are variations, each on top of every recipe.
+    """
+
+    recipe: tuple[str, ...] = ()
+    vary: tuple[str, ...] = ()
+
+    def variants(self) -> list[Variant]:
+        if not self.recipe:
+            raise UserError(
+                "which training shall vary? Give --recipe RECIPE, and --vary model.spec=resnet-18 and such."
+            )
+        changes: dict[str, tuple[str, ...]] = {_BASE: (), **_unique((_varied(text) for text in self.vary), "vary")}
+        recipes = _unique((_recipe(text) for text in self.recipe), "recipe")
+        if len(recipes) * len(changes) < 2:
+            raise UserError("there is one training, and nothing to compare it with: give --vary or another --recipe.")
+        return [
+            Variant(change if len(recipes) == 1 else name if change == _BASE else f"{name}-{change}", recipe, settings)
+            for name, recipe in recipes.items()
+            for change, settings in changes.items()
+        ]
+
+    def outcome(self, done: Done) -> Outcome:
+        variants = self.variants()
+        robust, clean = (
+            {variant.name: self.rows(done, variant, attack) for variant in variants} for attack in (None, CLEAN)
+        )
+        families = self._families(variants, robust)
+        pairs = [
+            agreements({name: runs[name] for name in own}, self.seed).assign(accuracy=kind)
+            for kind, runs in (("robust", robust), ("clean", clean))
+            for own in families.values()
+            if len(own) > 1
+        ]
+        found = by_variant(robust, clean, self.seed)
+        tables = {"variants": found, **({"agreement": pd.concat(pairs, ignore_index=True)} if pairs else {})}
+        charts = {
+            f"robustness_{safe_name(name)}" if len(families) > 1 else "robustness": figures.styled(
+                forest.draw({variant: runs[0] for variant, runs in own.items()})
+            )
+            for name, own in families.items()
+        }
+        compared = {name: own for name, own in families.items() if len(own) > 1}
+        judged = [judge(own, name, self.seed) for name, own in compared.items() for judge in (same_worst, same_order)]
+        notes = ["The paper is a plan and prints no result.", *self.notes()]
+        return Outcome(tables, charts, [differ_everywhere(found), *judged], notes)
+
+    def _families(self, variants: Sequence[Variant], runs: Runs) -> dict[str, dict[str, Sequence[Records]]]:
+        """The variants of each data set, which can be compared."""
+        found: dict[str, dict[str, Sequence[Records]]] = {}
+        for variant in variants:
+            data = self._subject(variant, self.seeds[0]).data
+            found.setdefault(data, {})[variant.name] = runs[variant.name]
+        return found
+
+
+def _recipe(text: str) -> tuple[str, str]:
+    """The name and the recipe of ``NAME=RECIPE`` or ``desk/cifar10/madry``, which is cifar10-madry."""
+    name, equals, recipe = text.partition("=")
+    return (name, recipe) if equals else ("-".join(Path(text).with_suffix("").parts[-2:]), text)
+
+
+def _varied(text: str) -> tuple[str, tuple[str, ...]]:
+    """The name and the settings of ``NAME=model.spec=vgg-16;train.epochs=20``, or named by its values."""
+    named = re.fullmatch(rf"([A-Za-z0-9][A-Za-z0-9_.+-]*)=((?:{_PARTS})\..+)", text)
+    settings = tuple(re.split(rf";\s*(?=(?:{_PARTS})\.)", named[2] if named else text))
+    for setting in settings:
+        if not re.match(rf"({_PARTS})\.\w+=.", setting):
+            raise UserError(
+                f"--vary {text!r}: {setting!r} is not of the form part.key=value, such as model.spec=vgg-16."
+            )
+        if setting.startswith("train.seed="):
+            raise UserError("every training is repeated with each seed; give them as --seeds 0,1,2 instead of --vary.")
+    values = "-".join(setting.partition("=")[2] for setting in settings)
+    return named[1] if named else re.sub(r"[^A-Za-z0-9_.+]+", "-", values).strip("-"), settings
+
+
+def _unique(pairs: Iterable[tuple[str, T]], option: str) -> dict[str, T]:
+    """Things by their names, which must differ."""
+    found: dict[str, T] = {}
+    for name, item in pairs:
+        if name in (*found, _BASE):
+            raise UserError(f"two trainings would be called {name!r}; name this one yourself: --{option} NAME=…")
+        found[name] = item
+    return found
+
+
+def by_variant(robust: Runs, clean: Runs, seed: int = 0) -> pd.DataFrame:
+    """One row per variant, means over its seeds; p of "all classes are equally robust" is the largest of its seeds'.
+
+    "worst in draws": in how many of 100 drawings of the images anew that class is the worst.
+    """
+    rows = []
+    for name, runs in robust.items():
+        mean = _means({name: runs})[0]
+        worst = int(np.nanargmin(mean))
+        drawn = _drawn({name: runs}, seed)[:, 0]
+        lowest = np.nanargmin(np.where(np.isnan(drawn), np.inf, drawn), axis=1)
+        rows.append(
+            {
+                "variant": name,
+                "n": len(runs[0]),
+                "clean (%)": 100 * np.mean([overall.compute(run).value for run in clean[name]]),
+                "robust (%)": 100 * np.mean([overall.compute(run).value for run in runs]),
+                "CV (%²)": np.mean([cv.compute(run) for run in runs]),
+                "MCD (points)": 100 * np.mean([mcd.compute(run) for run in runs]),
+                "worst class": runs[0].class_names[worst],
+                "worst (%)": 100 * mean[worst],
+                "worst in draws (%)": 100 * np.mean(lowest == worst),
+                "p": max(equal_classes(run) for run in runs),
+            }
+        )
+    table = pd.DataFrame(rows)
+    return table.assign(p_holm=holm(table["p"].to_numpy()))
+
+
+def equal_classes(records: Records) -> float:
+    """p of Pearson's χ² test that all classes have the same accuracy; 1 where every image is right, or none."""
+    correct, support = accuracy.counts(records)
+    right, n = correct[support > 0], support[support > 0]
+    if right.sum() in (0, n.sum()) or len(n) < 2:
+        return 1.0
+    return float(stats.chi2_contingency(np.stack([right, n - right])).pvalue)
+
+
+def agreements(runs: Runs, seed: int = 0) -> pd.DataFrame:
+    """Spearman's ρ and Kendall's τ of the class accuracies of each two variants; ρ's interval by drawing images anew.
+
+    Drawing adds noise to both orders, so the interval leans to lower agreement than there is.
+    """
+    means, ranks = _means(runs), _centred_ranks(_drawn(runs, seed))
+    rows = []
+    for i, j in itertools.combinations(range(len(runs)), 2):
+        names = list(runs)
+        seen = np.isfinite(means[[i, j]]).all(axis=0)
+        first, second = means[i, seen], means[j, seen]
+        tied = np.ptp(first) == 0 or np.ptp(second) == 0
+        low, high = interval(_correlations(ranks[:, i], ranks[:, j]))
+        rows.append(
+            {
+                "first": names[i],
+                "second": names[j],
+                "classes": int(seen.sum()),
+                "rho": np.nan if tied else float(stats.spearmanr(first, second).statistic),
+                "low": low,
+                "high": high,
+                "tau": np.nan if tied else float(stats.kendalltau(first, second).statistic),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def differ_everywhere(found: pd.DataFrame) -> Claim:
+    """That the classes of every variant differ; tests of several variants are corrected together."""
+    differ = found["p_holm"] < LEVEL
+    least = found.sort_values("p_holm").iloc[-1]
+    return Claim(
+        _SOURCE,
+        "Classes differ in robustness whatever the data set, the network, the optimiser, the schedule or weight decay.",
+        "held" if differ.all() else "not decided here",
+        f"in {differ.sum()} of {len(found)} trainings beyond chance (Holm); the least so in {least['variant']}, "
+        f"p = {least['p_holm']:.2g}",
+    )
+
+
+def same_worst(runs: Runs, name: str, seed: int = 0) -> Claim:
+    """That the trainings share the worst class: beyond blind choice, and no training certainly has another one."""
+    means, drawn = _means(runs), _drawn(runs, seed)
+    worst = np.nanargmin(means, axis=1)
+    common, count = (int(number) for number in stats.mode(worst))
+    classes = int(np.isfinite(means).all(axis=0).sum())
+    p = chance_of_same(count, len(runs), classes)
+    others = np.nanmin(np.delete(drawn, common, axis=2), axis=2)
+    above = [interval(drawn[:, v, common] - others[:, v], 1 - LEVEL / len(runs))[0] > 0 for v in range(len(runs))]
+    certain = [variant for variant, other in zip(runs, above, strict=True) if other]
+    verdict: Verdict = "did not hold" if certain else "held" if p < LEVEL else "not decided here"
+    label = next(iter(runs.values()))[0].class_names[common]
+    numbers = f"{label} in {count} of {len(runs)}; as many blindly with probability {p:.2g}"
+    return Claim(
+        _SOURCE,
+        f"The same class is the worst in every training ({name}).",
+        verdict,
+        numbers + (f"; certainly another one in {', '.join(certain)}" if certain else ""),
+    )
+
+
+def same_order(runs: Runs, name: str, seed: int = 0) -> Claim:
+    """That the trainings agree on the order of the classes: Friedman's test of no common order, and the mean ρ."""
+    means, ranks = _means(runs), _centred_ranks(_drawn(runs, seed))
+    seen = means[:, np.isfinite(means).all(axis=0)]
+    pairs = list(itertools.combinations(range(len(runs)), 2))
+    low, high = interval(np.mean([_correlations(ranks[:, i], ranks[:, j]) for i, j in pairs], axis=0))
+    mean = (
+        float(np.mean([stats.spearmanr(seen[i], seen[j]).statistic for i, j in pairs])) if len(seen.T) > 1 else np.nan
+    )
+    p = float(stats.friedmanchisquare(*seen.T).pvalue) if len(seen.T) > 2 else np.nan
+    verdict: Verdict = "held" if p < LEVEL and mean > 0 else "did not hold" if high < 0 else "not decided here"
+    numbers = f"mean ρ {mean:.2f}, 95% interval {low:.2f} to {high:.2f}; Friedman's test of no common order p = {p:.2g}"
+    return Claim(_SOURCE, f"Trainings agree on the order of the classes ({name}).", verdict, numbers)
+
+
+def chance_of_same(count: int, choosers: int, classes: int) -> float:
+    """The probability that at least `count` of the choosers, each choosing a class blindly, choose the same one.
+
+    1 − V! [x^V] (Σ_{k<count} (x/C)^k / k!)^C: the coefficient counts the choices that give no class as many.
+    """
+    k = np.arange(min(count, choosers + 1))
+    each = np.exp(-k * np.log(classes) - special.gammaln(k + 1))
+    power = np.ones(1)
+    for _ in range(classes):
+        power = np.convolve(power, each)[: choosers + 1]
+    fewer = power[choosers] * special.factorial(choosers) if len(power) > choosers else 0.0
+    return float(np.clip(1 - fewer, 0.0, 1.0))
+
+
+def _means(runs: Runs) -> Array:
+    """The accuracy of each class over a variant's seeds, (variants, classes)."""
+    return np.array([np.mean([accuracy.compute(run).values for run in own], axis=0) for own in runs.values()])
+
+
+def _drawn(runs: Runs, seed: int) -> Array:
+    """The same with the images drawn anew, (draws, variants, classes)."""
+    drawn = resampled([run for own in runs.values() for run in own], seed=seed)
+    ends = np.cumsum([len(own) for own in runs.values()])[:-1]
+    return np.stack([part.mean(axis=1) for part in np.split(drawn, ends, axis=1)], axis=1)
+
+
+def _centred_ranks(values: Array) -> Array:
+    """Ranks along the classes less their mean, of the classes with images; so scaled that their squares sum to 1."""
+    seen = values[..., np.isfinite(values).all(axis=(0, 1))]
+    ranks = stats.rankdata(seen, axis=-1)
+    ranks = ranks - ranks.mean(axis=-1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(ranks / np.linalg.norm(ranks, axis=-1, keepdims=True))
+
+
+def _correlations(one: Array, other: Array) -> Array:
+    return np.asarray((one * other).sum(axis=-1))

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import classwise as cw
+from classwise import datasets, studies
+from classwise.errors import UserError
+from classwise.studies import similarity
+
+
+@pytest.fixture(scope="module")
+def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.Outcome]:
+    out = tmp_path_factory.mktemp("study")
+    options = {"model": str(models["madry"]), "per_class": 6, "attack": "pgd-2", "permutations": 99}
+    return out, studies.run(studies.parse("similarity", options), out)
+
+
+def test_cosines_are_those_of_the_mean_logits(found: tuple[Path, studies.Outcome], models: dict[str, Path]) -> None:
+    _, outcome = found
+    images = datasets.load("digits").subset(per_class=6)
+    x, y = images.batch(np.arange(len(images)))
+    logits = cw.load_model(models["madry"] / "best.pt")(x).detach().double().numpy()
+    means = np.stack([logits[y.numpy() == label].mean(axis=0) for label in range(10)])
+    pairs = outcome.tables["pairs"].set_index(["first", "second"])
+    assert len(pairs) == 45
+    for first, second in itertools.combinations(range(10), 2):
+        a, b = means[first], means[second]
+        expected = a @ b / np.sqrt((a @ a) * (b @ b))
+        assert pairs.loc[(str(first), str(second)), "cosine"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_confusion_is_the_audits(found: tuple[Path, studies.Outcome]) -> None:
+    out, outcome = found
+    rates = cw.Audit.load(out / "jobs" / "madry-audit").confusion(rates=True)
+    for row in outcome.tables["pairs"].to_dict("records"):
+        assert row["first into second (%)"] == pytest.approx(100 * rates.loc[row["first"], row["second"]])
+        assert row["second into first (%)"] == pytest.approx(100 * rates.loc[row["second"], row["first"]])
+
+
+def test_the_correlation_is_spearmans_over_unordered_pairs(found: tuple[Path, studies.Outcome]) -> None:
+    _, outcome = found
+    pairs, test = outcome.tables["pairs"], outcome.tables["correlation"].iloc[0]
+    assert test["pairs"] == len(pairs)
+    assert test["rho"] == pytest.approx(stats.spearmanr(pairs["cosine"], pairs["mean (%)"]).statistic)
+
+
+def test_everything_is_told(found: tuple[Path, studies.Outcome]) -> None:
+    out, outcome = found
+    assert [claim.source for claim in outcome.claims] == ["benz2020:section3.2-similarity"] * 2
+    classes = outcome.tables["classes"].set_index("class")
+    pairs = outcome.tables["pairs"]
+    own = pairs[(pairs["first"] == "4") | (pairs["second"] == "4")]
+    assert classes.loc["4", "mean cosine"] == pytest.approx(own["cosine"].mean())
+    nearest = own.loc[own["cosine"].idxmax(), ["first", "second"]].tolist()
+    assert classes.loc["4", "nearest"] in nearest
+    assert (out / "figures" / "similarity.svg").is_file()
+
+
+def test_mantel_counts_the_renamings_of_the_classes() -> None:
+    """Against all 24 renamings of four classes, of which the test draws."""
+    rng = np.random.default_rng(3)
+    one, other = (half + half.T for half in rng.random((2, 4, 4)))
+    below = np.tril_indices(4, -1)
+    by_all = np.array(
+        [
+            stats.spearmanr(one[below], other[np.ix_(order, order)][below]).statistic
+            for order in itertools.permutations(range(4))
+        ]
+    )
+    rho, p = similarity.mantel(one, other, 4000)
+    assert rho == pytest.approx(by_all[0])
+    assert p == pytest.approx(np.mean(by_all >= by_all[0] - 1e-9), abs=0.03)
+
+
+def test_mantel_finds_matrices_that_go_together_and_apart() -> None:
+    matrix = np.add.outer(np.arange(8.0) ** 2, np.arange(8.0) ** 2)
+    assert similarity.mantel(matrix, 2 * matrix, 999)[1] < 0.01
+    rho, p = similarity.mantel(matrix, -matrix, 999)
+    assert (rho, p) == (pytest.approx(-1), pytest.approx(1))
+    assert np.isnan(similarity.mantel(matrix, np.ones((8, 8)), 9)).all()
+
+
+def test_verdicts_go_by_the_p_value() -> None:
+    verdicts = [similarity._verdict(rho, p) for rho, p in ((0.5, 0.01), (0.1, 0.3), (-0.5, 0.99), (np.nan, np.nan))]
+    assert verdicts == ["held", "not decided here", "did not hold", "not decided here"]
+
+
+def test_a_class_without_images_takes_no_part_and_too_few_are_refused(found: tuple[Path, studies.Outcome]) -> None:
+    out, _ = found
+    rows = cw.Audit.load(out / "jobs" / "madry-audit").rows()
+    logits = pd.read_csv(out / "jobs" / "madry-logits" / "logits.csv").to_numpy()
+    some = rows.take(np.flatnonzero(rows.label < 5))
+    pairs = similarity.ordered_pairs(some, np.where(np.arange(10)[:, None] < 5, logits, np.nan))
+    assert sorted(pairs["true"].unique()) == list("01234")
+    assert len(pairs) == 20
+    with pytest.raises(UserError, match="at least 4 classes to compare pairs; there are 3"):
+        similarity.ordered_pairs(rows.take(np.flatnonzero(rows.label < 3)), logits)
