@@ -233,5 +233,5 @@ class TestLibraries:
         for name in [name for name in sys.modules if name.partition(".")[0] == library]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, library, None)
-        with pytest.raises(UserError, match=rf"pip install classwise\[{library}\]"):
+        with pytest.raises(UserError, match=rf'pip install "classwise\[{library}\]"'):
             foreign_attacks.load(f"{library}:PGD")

@@ -165,6 +165,13 @@ def test_written_and_read_back_the_same(records, tmp_path):
     assert [file.name for file in path.parent.iterdir()] == ["part.parquet"]
 
 
+def test_a_path_may_be_text_and_so_may_several(records, tmp_path):
+    path = str(tmp_path / "part.parquet")
+    records.write(tmp_path / "part.parquet")
+    assert len(Records.read(path)) == len(records)
+    assert len(Records.read([path, path])) == 2 * len(records)
+
+
 def test_without_probs_there_are_none_on_return(records, tmp_path):
     records.write(tmp_path / "part.parquet")
     assert Records.read(tmp_path / "part.parquet").probs is None
@@ -180,7 +187,7 @@ def test_parts_are_read_together_in_order_of_name(records, tmp_path):
     full = with_probs(records)
     full.take(np.arange(4, 12)).write(tmp_path / "records" / "part-001.parquet")
     full.take(np.arange(4)).write(tmp_path / "records" / "part-000.parquet")
-    for place in (tmp_path, tmp_path / "records"):
+    for place in (tmp_path, tmp_path / "records", str(tmp_path), str(tmp_path / "records")):
         back = Records.read(place)
         np.testing.assert_array_equal(back.frame["index"], full.frame["index"])
         assert back.frame["attack"].tolist() == full.frame["attack"].tolist()

@@ -20,7 +20,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
-import importlib
 import inspect
 import random
 import re
@@ -37,6 +36,7 @@ from torch import Tensor, nn
 from classwise import spec as specs
 from classwise.attacks.rows import Attack, Model, Rows
 from classwise.errors import UserError, unknown
+from classwise.extras import package
 from classwise.models.factory import run_file
 from classwise.threat import Norm
 
@@ -225,12 +225,7 @@ _LIBRARIES = {
 
 
 def _package(name: str, module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != name:
-            raise UserError(f"{name} is installed but lacks a package: {error}. Install that one too.") from error
-        raise UserError(f"attacks of {name} need its package: pip install classwise[{name}]") from None
+    return package(name, f"attacks of {name} need", module)
 
 
 @functools.cache

@@ -258,8 +258,9 @@ class Records:
             pq.write_table(table, handle, compression="zstd", write_page_checksum=True)
 
     @classmethod
-    def read(cls, paths: Path | Iterable[Path]) -> Records:
+    def read(cls, paths: str | Path | Iterable[str | Path]) -> Records:
         """Records from one Parquet file, several, or a folder of parts (or a run folder that has one)."""
+        paths = Path(paths) if isinstance(paths, str) else paths
         if isinstance(paths, Path) and paths.is_dir():
             folder = paths / "records" if (paths / "records").is_dir() else paths
             paths = sorted(folder.glob("*.parquet"))

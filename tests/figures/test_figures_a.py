@@ -25,7 +25,6 @@ from classwise.figures import (
     intervals,
     lines,
     misclassified,
-    scatter,
     style,
 )
 from classwise.metrics import accuracy
@@ -141,7 +140,7 @@ def test_panels_side_by_side_shrink_together(tmp_path: Path) -> None:
 
 
 def test_too_narrow_a_width_says_what_is_needed(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"30 points are too narrow for this figure, which needs \d+"):
+    with pytest.raises(UserError, match=r"30 points are too narrow .* needs \d.*such as column \(234\)"):
         figures.save(figures.from_runs("forest", {"run": audit()}), tmp_path / "figure.svg", 30)
     assert not list(tmp_path.iterdir())
 
@@ -266,6 +265,16 @@ def test_forest_has_simultaneous_intervals_and_the_weakest_on_top() -> None:
     assert totals["value"].tolist() == [24 / 40, 1.0]
 
 
+def test_forest_orders_equals_by_all_runs_and_leaves_room_at_the_ends(tmp_path: Path) -> None:
+    none = np.array([[0, 4, 0, 0], [4, 0, 0, 0], [0, 0, 0, 4], [0, 0, 4, 0]])
+    chart = figures.from_runs("forest", {"none": audit(none), "one": audit(COUNTS[[3, 1, 2, 0]][:, [3, 1, 2, 0]])})
+    assert domain(chart, "y") == ["ship", "dog", "car", "cat"]
+    drawn = figures.save(chart, tmp_path / "figure.svg").read_text()
+    at_zero = [float(x) for x in re.findall(r"run: none; value: 0\.0%;[^>]*translate\(([\d.]+),", drawn)]
+    assert len(at_zero) == 8  # four points and their intervals
+    assert min(at_zero) >= 3  # half the width of a mark
+
+
 def test_forest_of_many_classes_keeps_both_ends() -> None:
     counts = np.diag(np.arange(100)) + np.roll(np.diag(100 - np.arange(100)), 1, axis=1)
     names = tuple(f"c{number}" for number in range(100))
@@ -273,24 +282,6 @@ def test_forest_of_many_classes_keeps_both_ends() -> None:
     assert rows == ["c0", "c1", "c2", "… 95 more …", "c98", "c99"]
     with pytest.raises(UserError, match="most must be at least 2"):
         figures.from_runs("forest", {"run": audit()}, most=1)
-
-
-def test_average_has_the_mover_interval() -> None:
-    found = scatter.average(records(np.array([[8, 2], [30, 70]]), ("a", "b")))
-    (low_a, high_a), (low_b, high_b) = (proportion_confint(k, n, method="wilson") for k, n in ((8, 10), (70, 100)))
-    assert found.value == pytest.approx(0.75)
-    assert found.low == pytest.approx(0.75 - np.hypot(0.8 - low_a, 0.7 - low_b) / 2)
-    assert found.high == pytest.approx(0.75 + np.hypot(high_a - 0.8, high_b - 0.7) / 2)
-
-
-def test_average_interval_covers_the_truth() -> None:
-    rng, truth, support = np.random.default_rng(0), np.array([0.1, 0.5, 0.95]), np.array([20, 40, 80])
-    inside = 0
-    for _ in range(300):
-        right = rng.binomial(support, truth)
-        found = scatter.average(records(np.diag(right) + np.roll(np.diag(support - right), 1, axis=1), ("a", "b", "c")))
-        inside += found.low <= truth.mean() <= found.high
-    assert inside / 300 == pytest.approx(0.95, abs=0.035)
 
 
 def test_scatter_has_a_point_for_each_run_with_its_worst_class() -> None:
@@ -321,7 +312,8 @@ def clean_and_robust() -> Audit:
 def test_gap_marks_best_minus_worst_of_both_accuracies() -> None:
     chart = gap.draw(records(np.array([[6, 4, 0, 0], [0, 9, 1, 0], [0, 0, 9, 1], [0, 0, 1, 9]])), records(COUNTS))
     spans = table_with(chart, "text")
-    assert spans["text"].tolist() == ["30.0 points (dog − cat)", "70.0 points (ship − cat)"]
+    assert spans["text"].tolist() == ["30.0 (cat to dog)", "70.0 (cat to ship)"]
+    assert spans[["side", "at"]].to_numpy().tolist() == [["right", 0.9], ["left", 0.2]]  # where there is room
     assert spans[["low", "high"]].to_numpy().tolist() == [[0.6, 0.9], [0.2, 0.9]]
     assert domain(chart, "y") == ["cat", "dog", "car", "ship", "all images", "standard gap", "adversarial gap"]
 
@@ -421,6 +413,17 @@ def test_the_state_drawn_is_what_moves() -> None:
     assert len(both.to_dict()["vconcat"]) == 2
     with pytest.raises(UserError, match="unknown class-wise state 'weigth'; did you mean 'weight'"):
         figures.from_histories("class_state", {"run": table}, state=("weigth",))
+
+
+def test_a_run_has_a_panel_only_for_the_state_that_moves_in_it() -> None:
+    moves = {"weight:a": [1.0, 1.2], "weight:b": [1.0, 0.8]}
+    both = history(**moves, **{"margin:a": [1.0, 0.9], "margin:b": [1.0, 1.0]})
+    one = history(**moves, **{"margin:a": [1.0, 1.0], "margin:b": [1.0, 1.0]})
+    weights, margins = figures.from_histories("class_state", {"one": one, "both": both}).to_dict()["vconcat"]
+    assert [panel["title"] for panel in weights["concat"]] == ["one", "both"]
+    assert margins["title"] == "both"
+    asked = figures.from_histories("class_state", {"one": one, "both": both}, state=("margin",)).to_dict()
+    assert [panel["title"] for panel in asked["concat"]] == ["one", "both"]
 
 
 def test_state_that_never_moves_is_said_so() -> None:

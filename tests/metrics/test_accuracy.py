@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, recall_score
+from statsmodels.stats.proportion import proportion_confint
 
 from classwise.errors import UserError
 from classwise.metrics import accuracy, average, intervals, overall
@@ -77,3 +78,24 @@ def test_overall_interval(from_correct):
 def test_label_without_a_name_is_an_error(make):
     with pytest.raises(UserError, match=r"the label 3 is outside the class range 0…2"):
         accuracy.compute(make([0, 3], [0, 0], NAMES))
+
+
+def test_average_has_the_mover_interval(from_confusion):
+    found = average.estimate(from_confusion([[8, 2], [30, 70]]))
+    (low_a, high_a), (low_b, high_b) = (proportion_confint(k, n, method="wilson") for k, n in ((8, 10), (70, 100)))
+    assert found.value == pytest.approx(0.75)
+    assert found.low == pytest.approx(0.75 - np.hypot(0.8 - low_a, 0.7 - low_b) / 2)
+    assert found.high == pytest.approx(0.75 + np.hypot(high_a - 0.8, high_b - 0.7) / 2)
+    assert found.support == 110
+
+
+def test_average_interval_leaves_out_a_class_without_examples(from_confusion):
+    with_one, without = from_confusion([[8, 2, 0], [30, 70, 0], [0, 0, 0]]), from_confusion([[8, 2], [30, 70]])
+    assert average.estimate(with_one) == average.estimate(without)
+
+
+def test_average_interval_covers_the_truth(from_correct):
+    rng, truth, support = np.random.default_rng(0), np.array([0.1, 0.5, 0.95]), np.array([20, 40, 80])
+    found = [average.estimate(from_correct(rng.binomial(support, truth), support)) for _ in range(300)]
+    inside = np.mean([one.low <= truth.mean() <= one.high for one in found])
+    assert inside == pytest.approx(0.95, abs=0.035)

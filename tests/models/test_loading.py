@@ -191,7 +191,7 @@ def test_a_missing_file_is_not_taken_for_a_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("library", ["torchvision", "timm", "robustbench"])
 def test_a_missing_library_says_how_to_get_it(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(UserError, match=rf"pip install classwise\[{library}\]"):
+    with pytest.raises(UserError, match=rf'pip install "classwise\[{library}\]"'):
         load_model(f"{library}:cifar10/Linf/Standard", num_classes=10)
 
 

@@ -78,8 +78,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> str:
     root = tmp_path_factory.mktemp("large")
-    names = [f"thing {number}" for number in range(120)]
-    write_run(root, right=[number % 41 for number in range(120)], names=names, images=False)
+    names = [f"thing {number:03d}" for number in range(1000)]
+    write_run(root, right=[number % 41 for number in range(1000)], names=names, images=False)
     return report.build([root], root / "report.html").as_uri()
 
 
@@ -255,15 +255,15 @@ def test_axe_finds_nothing_serious(page: Any, theme: str) -> None:
 
 def test_many_classes_stay_usable(browser: Any, large: str) -> None:
     page = opened(browser, large)
-    assert texts(page, "#class-count") == ["20 of 120 classes"]  # both ends
+    assert texts(page, "#class-count") == ["20 of 1,000 classes"]  # both ends
     page.find_element("css selector", "#ends option[value=weakest]").click()
     write_into(page, "#most", "5")
     assert len(classes(page)) == 5
-    write_into(page, "#search", "thing 77")
-    assert classes(page) == ["thing 77"]
+    write_into(page, "#search", "thing 977")
+    assert classes(page) == ["thing 977"]
     assert page.find_elements("css selector", "#confusion-room canvas")
-    write_into(page, "#errors-of", "thing 41")
-    expected = ["thing 41 → thing 42", "thing 41 → thing 40", "thing 42 → thing 41"]
+    write_into(page, "#errors-of", "thing 041")
+    expected = ["thing 041 → thing 042", "thing 041 → thing 040", "thing 042 → thing 041"]
     assert texts(page, "#errors-list .pair") == expected
     assert page.get_log("browser") == []
 

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from classwise.errors import UserError
-from classwise.figures.style import SEQUENTIAL, Chart, table
-from classwise.figures.sweep import tidy
+from classwise.figures.columns import tidy
+from classwise.figures.style import SEQUENTIAL, Chart, Look, label_angle, table
 
 _MOST_LABELS = 40
 _MOST_NUMBERS = 12
@@ -70,7 +70,8 @@ def _said(errors: pd.DataFrame, order: list[str], background: Mapping[str, str])
 
 def _matrix(errors: pd.DataFrame, order: list[str], largest: float, named: bool) -> Chart:
     side, scale, few = min(_CELL * len(order), _SIDE), alt.Scale(domain=order), len(order) <= _MOST_LABELS
-    bottom, left = (alt.Axis(labels=on, ticks=False, domain=False, labelOverlap=False) for on in (few, few and named))
+    look: Look = {"ticks": False, "domain": False, "labelOverlap": False}
+    bottom, left = alt.Axis(labels=few, labelAngle=label_angle(order), **look), alt.Axis(labels=few and named, **look)
     across = alt.X("predicted:N", scale=scale, sort=order, axis=bottom, title="predicted")
     down = alt.Y("true:N", scale=scale, sort=order, axis=left, title="true class" if named else None)
     base = alt.Chart(table(errors), width=side, height=side).encode(

@@ -61,7 +61,7 @@ def from_history(
     state: tuple[str, ...] | None = None,
     highlight: tuple[str, ...] | None = None,
 ) -> Chart:
-    """A panel for each training, and a row for each kind of state; by default what moves in any of them."""
+    """A row for each kind of state, and in it a panel for each training; by default only where it moves."""
     wanted = state or tuple(dict.fromkeys(name for history in histories.values() for name in moving(history)))
     if not wanted:
         known = dict.fromkeys(name for history in histories.values() for name in states(history))
@@ -71,7 +71,7 @@ def from_history(
         )
     rows = []
     for name in wanted:
-        having = {run: history for run, history in histories.items() if len(epochs.by_class(history, name))}
+        having = {run: history for run, history in histories.items() if name in (states if state else moving)(history)}
         if not having:
             raise unknown("class-wise state", name, {n for history in histories.values() for n in states(history)})
         domain = _domain([epochs.by_class(history, name) for history in having.values()])

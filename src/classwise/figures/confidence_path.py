@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from classwise.errors import UserError, unknown
+from classwise.figures.columns import tidy
 from classwise.figures.style import Chart, run_legend, run_scale, table
-from classwise.figures.sweep import tidy
 
 _MOST_STEPS = 3  # shown where the caller names none
 _WIDTH = 130

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from classwise.errors import UserError
-from classwise.figures.style import FAINT, PALETTE, SEQUENTIAL, Chart, Look, ordered, side_by_side, table
+from classwise.figures.style import FAINT, PALETTE, SEQUENTIAL, Chart, Look, label_angle, ordered, side_by_side, table
 from classwise.metrics import confusion, groups, superclass
 from classwise.metrics.intervals import Array, ratio
 from classwise.records import Records
@@ -75,7 +75,7 @@ def panels(
         if rows.class_names != first.records.class_names:
             raise UserError(f"{name} has other classes than {next(iter(audits))}: draw them one by one.")
         charts[name] = matrix(confusion.compute(rows), rows.class_names, blocks, shares, diagonal)
-    return side_by_side(charts, columns=2)
+    return side_by_side(charts)
 
 
 def arrange(records: Records, order: Sequence[str] | None = None, by: By | None = None) -> Blocks:
@@ -173,7 +173,7 @@ def _axes(names: Sequence[str], cell: float, titles: Mapping[str, str], written:
     if titles:  # which are no labels of the axis, so it must be told of their length
         look |= {"titlePadding": 0.55 * _LETTER * max(map(len, titles.values())) + 6}
     title = "predicted class" + (f" ({written})" if written else "")
-    x = alt.X("predicted:N", sort=None, title=title, scale=domain, axis=alt.Axis(labelAngle=-90, **look))
+    x = alt.X("predicted:N", sort=None, title=title, scale=domain, axis=alt.Axis(labelAngle=label_angle(names), **look))
     return x, alt.Y("true:N", sort=None, title="true class", scale=domain, axis=alt.Axis(**look))
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from classwise.errors import unknown
+from classwise.figures.columns import tidy
 from classwise.figures.style import SEQUENTIAL, Chart, table
-from classwise.figures.sweep import tidy
-from classwise.figures.weight_norm import correlation
+from classwise.metrics.correlation import correlation
 
 _MOST_LABELS = 40
 _MOST_NUMBERS = 20

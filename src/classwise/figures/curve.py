@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from classwise.errors import UserError
-from classwise.figures.lines import draw_lines
+from classwise.figures.lines import BESIDE, draw_lines
 from classwise.figures.style import Chart, side_by_side
 from classwise.results import Audit
 
@@ -30,7 +30,7 @@ def draw(points: pd.DataFrame, highlight: Sequence[str] | None = None) -> Chart:
         raise UserError("a curve needs at least two radii, clean images counting as 0. Audit with an attack.")
     unit = _PIXEL if _in_pixels(points["eps"]) else 1
     frame = points.assign(x=points["eps"] * unit, value=points["accuracy"]).sort_values("x", kind="stable")
-    scale = alt.Scale(domain=[float(frame["x"].min()), float(frame["x"].max())], nice=False)
+    scale = alt.Scale(domain=[float(frame["x"].min()), float(frame["x"].max())], nice=False, padding=BESIDE)
     title = f"ε (in 1/{_PIXEL})" if unit == _PIXEL else "ε"
     right = (frame["accuracy"] * frame["n"]).groupby(frame["x"]).sum()
     overall = (right / frame.groupby("x")["n"].sum()).rename("value").reset_index()

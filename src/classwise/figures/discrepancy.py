@@ -12,8 +12,8 @@ import altair as alt
 import pandas as pd
 
 from classwise.errors import UserError
+from classwise.figures.columns import tidy
 from classwise.figures.style import Chart, table
-from classwise.figures.sweep import tidy
 
 _STEP, _WIDTH = 13, 130
 _BELOW, _ABOVE = "#D55E00", "#56B4E9"  # Okabe and Ito's vermilion and sky blue, dark and light in grey

@@ -12,8 +12,8 @@ import altair as alt
 import pandas as pd
 
 from classwise.errors import unknown
+from classwise.figures.columns import tidy
 from classwise.figures.style import FAINT, PALETTE, SHAPES, Chart, run_legend, table
-from classwise.figures.sweep import tidy
 
 _COLOURS = [colour for colour in PALETTE if colour not in ("#000000", "#F0E442")]  # lost on a dark or a white page
 _MOST_NAMES = 40

@@ -18,6 +18,7 @@ from classwise.records import Records
 from classwise.results import Audit
 
 MOST = 30  # classes shown, unless more are asked for
+EDGE = 5  # points beside 0% and 100%, in which a mark there has room
 _WIDTH = 300
 
 
@@ -26,8 +27,8 @@ def draw(
 ) -> Chart:
     """runs: the records of one attack for each run, by name.
 
-    order: of the classes; by default the weakest of the first run on top. most: of more classes than this the weakest
-    and the strongest halves are shown, and how many lie between.
+    order: of the classes; by default the weakest of the first run on top, and of equals the weakest over all runs.
+    most: of more classes than this the weakest and the strongest halves are shown, and how many lie between.
     """
     frame = pd.concat(
         accuracy.compute(rows, confidence=confidence, simultaneous=True).to_frame().assign(run=name)
@@ -52,9 +53,10 @@ def dots(
     frame: columns run, class, n, value, low, high. totals: columns run, value.
     """
     runs = frame["run"].unique().tolist()
-    rows = chosen_rows(frame[frame["run"] == runs[0]], most, order)
+    tie = frame.groupby("class")["value"].transform("mean")
+    rows = chosen_rows(frame.assign(tie=tie)[frame["run"] == runs[0]], most, order)
     shown = frame[frame["class"].isin(rows)]
-    scale = alt.Scale(domain=list(domain), nice=False) if domain else alt.Scale(zero=True)
+    scale = alt.Scale(domain=list(domain), nice=False, padding=EDGE) if domain else alt.Scale(zero=True)
     x = alt.X("value:Q", title=title, scale=scale, axis=alt.Axis(format="%" if percent else "~g", grid=True))
     colour = alt.Color("run:N", scale=run_scale(runs), legend=run_legend(runs))
     shape = alt.Shape("run:N", scale=run_scale(runs, SHAPES), legend=run_legend(runs))
@@ -88,10 +90,14 @@ def dots(
 
 
 def chosen_rows(first: pd.DataFrame, most: int, order: Sequence[str] | None) -> list[str]:
-    """The classes shown, and in place of those left out one line that says how many they are."""
+    """The classes shown, and in place of those left out one line that says how many they are.
+
+    first: columns class, value, and where there is one tie, which orders classes of the same value.
+    """
     if most < 2:
         raise UserError(f"most must be at least 2, the weakest and the strongest class; got {most}.")
-    by_value = first.sort_values("value", kind="stable", na_position="last")["class"].tolist()
+    keys = [key for key in ("value", "tie") if key in first]
+    by_value = first.sort_values(keys, kind="stable", na_position="last")["class"].tolist()
     names = by_value if order is None else ordered(by_value, order)
     if len(names) <= most:
         return names

@@ -8,12 +8,13 @@ both are the same model's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import altair as alt
 import pandas as pd
 
 from classwise.errors import UserError, unknown
-from classwise.figures.forest import MOST, chosen_rows
+from classwise.figures.forest import EDGE, MOST, chosen_rows
 from classwise.figures.style import FAINT, SHAPES, Chart, run_legend, run_scale, side_by_side, table
 from classwise.metrics import accuracy, overall
 from classwise.records import CLEAN, PerClass, Records
@@ -22,6 +23,7 @@ from classwise.results import Audit
 _KINDS = ("standard accuracy", "adversarial robustness")
 _ALL = "all images"
 _SPANS = ("standard gap", "adversarial gap")  # the lines from worst to best class
+_SIDES: dict[Literal["left", "right"], int] = {"left": 4, "right": -4}  # words begin or end so many points inside
 _WIDTH = 220
 
 
@@ -42,7 +44,9 @@ def draw(clean: Records, robust: Records, most: int = MOST, order: Sequence[str]
         scale=alt.Scale(domain=[*lines, *_SPANS]),
         axis=alt.Axis(ticks=False, domain=False, labelPadding=6),
     )
-    x = alt.X("value:Q", title="accuracy", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%", grid=True))
+    x = alt.X(
+        "value:Q", title="accuracy", scale=alt.Scale(domain=[0, 1], padding=EDGE), axis=alt.Axis(format="%", grid=True)
+    )
     frame = _table(pair, found)
     shown = frame[frame["class"].isin(lines)]
     layers = [_links(shown, x, y), _points(shown, x, y), *_spans(found, x, y)]
@@ -80,25 +84,28 @@ def _points(shown: pd.DataFrame, x: alt.X, y: alt.Y) -> Chart:
 
 
 def _spans(found: Mapping[str, PerClass], x: alt.X, y: alt.Y) -> list[Chart]:
-    """From the worst to the best class, with the distance and their names."""
+    """From the worst to the best class, with the distance in percentage points and their names."""
     frame = pd.DataFrame([_span(kind, own, line) for (kind, own), line in zip(found.items(), _SPANS, strict=True)])
     low = alt.X("low:Q", scale=x["scale"], title="accuracy")
     bars = alt.Chart(table(frame)).mark_bar(height=10, opacity=0.35)
     layers: list[Chart] = [
         bars.encode(x=low, x2="high:Q", y=y, color=alt.Color("kind:N", scale=run_scale(_KINDS), legend=None))
     ]
-    middle = alt.X("middle:Q", scale=x["scale"], title="accuracy")
-    layers.append(alt.Chart(table(frame)).mark_text(fontSize=8).encode(x=middle, y=y, text="text:N"))
+    at = alt.X("at:Q", scale=x["scale"], title="accuracy")
+    for side, dx in _SIDES.items():
+        words = alt.Chart(table(frame[frame["side"] == side])).mark_text(fontSize=8, align=side, dx=dx)
+        layers.append(words.encode(x=at, y=y, text="text:N"))
     return layers
 
 
 def _span(kind: str, own: PerClass, line: str) -> dict[str, str | float]:
+    """A span with its words: they begin where it begins, or end where it ends, on whichever side there is room."""
     worst, best = own.worst, own.best
     low, high = float(own.values[worst]), float(own.values[best])
-    between = "" if low == high else f" ({own.class_names[best]} − {own.class_names[worst]})"
-    middle = min(max((low + high) / 2, 0.3), 0.7)  # far enough from the ends for the words
-    text = f"{100 * (high - low):.1f} points{between}"
-    return {"kind": kind, "class": line, "low": low, "high": high, "middle": middle, "text": text}
+    between = "" if low == high else f" ({own.class_names[worst]} to {own.class_names[best]})"
+    side, at = ("left", low) if low < 0.5 else ("right", high)
+    text = f"{100 * (high - low):.1f}{between}"
+    return {"kind": kind, "class": line, "low": low, "high": high, "side": side, "at": at, "text": text}
 
 
 def from_runs(

@@ -15,6 +15,7 @@ from classwise.figures.style import DASHES, FAINT, PALETTE, QUIET, Chart, Look, 
 from classwise.metrics.intervals import Array
 
 ALL = "all"
+BESIDE = 4  # points beside the first and the last x, so that intervals there do not lie on the axis
 _WIDTH, _HEIGHT = 260, 180
 _MOST_FAINT = 200  # classes drawn behind; of more one would see only the span
 _MOST_NAMED = 12  # classes all of which are named at their ends

@@ -17,8 +17,8 @@ import pandas as pd
 from PIL import Image
 
 from classwise.errors import UserError
+from classwise.figures.columns import tidy
 from classwise.figures.style import Chart, table
-from classwise.figures.sweep import tidy
 from classwise.metrics.intervals import Array
 from classwise.points import rounded
 

@@ -1,10 +1,6 @@
 """Average against worst class: each run a point with intervals both ways, the better the further up and right.
 
-Worst: the lowest class accuracy, with the interval for the lowest true one (metric worst). Average: the mean of the
-class accuracies ā = (1/C) Σ_c a_c, with the interval of a sum of independent proportions from their Wilson intervals
-[l_c, u_c] (MOVER; Zou & Donner, Statistics in Medicine 2008),
-
-    ā − (1/C) √Σ_c (a_c − l_c)²   to   ā + (1/C) √Σ_c (u_c − a_c)².
+The intervals are the metrics' own: of the lowest true accuracy (worst), and of the mean of the classes (average).
 """
 
 from __future__ import annotations
@@ -13,12 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
-import numpy as np
 import pandas as pd
 
 from classwise.figures.style import SHAPES, Chart, Look, run_legend, run_scale, table, under_name
-from classwise.metrics import accuracy, worst
-from classwise.metrics.intervals import Estimate
+from classwise.metrics import average, worst
 from classwise.records import Records
 from classwise.results import Audit
 
@@ -43,18 +37,8 @@ def draw(runs: Mapping[str, Records], confidence: float = 0.95) -> Chart:
     return alt.layer(across, up, points, width=_WIDTH, height=_HEIGHT)
 
 
-def average(records: Records, confidence: float = 0.95) -> Estimate:
-    """The mean of the class accuracies with its interval, over the classes that have examples."""
-    found = accuracy.compute(records, confidence=confidence)
-    seen = found.support > 0
-    values, low, high = (part[seen] for part in (found.values, found.low, found.high))
-    mean, size = float(values.mean()), int(seen.sum())
-    below, above = (float(np.sqrt(((values - end) ** 2).sum())) / size for end in (low, high))
-    return Estimate(mean, mean - below, mean + above, int(found.support.sum()))
-
-
 def _point(name: str, rows: Records, confidence: float) -> dict[str, str | float]:
-    mean, lowest = average(rows, confidence), worst.compute(rows, confidence=confidence)
+    mean, lowest = average.estimate(rows, confidence), worst.compute(rows, confidence=confidence)
     point: dict[str, str | float] = {"run": name, "class": lowest.name}
     point |= {"average": mean.value, "average_low": mean.low, "average_high": mean.high}
     return point | {"worst": lowest.value, "worst_low": lowest.low, "worst_high": lowest.high}

@@ -13,17 +13,17 @@ import numpy as np
 import pandas as pd
 
 from classwise.errors import UserError
+from classwise.figures.columns import tidy
 from classwise.figures.lines import apart
-from classwise.figures.style import PALETTE, SEQUENTIAL, Chart, ordered, table
-from classwise.figures.sweep import tidy
-from classwise.figures.weight_norm import correlation
+from classwise.figures.style import PALETTE, SEQUENTIAL, Chart, Look, label_angle, ordered, table
+from classwise.metrics.correlation import correlation
 
 _MOST_LABELS = 40
 _NAMED_PAIRS = 5
 _DOT = 0.65  # of a cell's side, the largest dot
 _SEEN = 0.02  # of the largest share, under which a dot would be a speck
 _CELL, _SIDE, _SCATTER = 22, 420, 220  # points: a cell where there is room, the matrix at most, the plot beside it
-_LINE = 11
+_LINE = 16  # points between two names, as many as they need once a file is made narrower
 
 
 def draw(data: pd.DataFrame, order: Sequence[str] | None = None) -> Chart:
@@ -45,10 +45,11 @@ def draw(data: pd.DataFrame, order: Sequence[str] | None = None) -> Chart:
 
 def _matrix(pairs: pd.DataFrame, names: list[str]) -> Chart:
     side = min(_CELL * len(names), _SIDE)
-    axis = alt.Axis(labels=len(names) <= _MOST_LABELS, ticks=False, domain=False, labelOverlap=False)
+    look: Look = {"labels": len(names) <= _MOST_LABELS, "ticks": False, "domain": False, "labelOverlap": False}
+    below, left = alt.Axis(labelAngle=label_angle(names), **look), alt.Axis(**look)
     base = alt.Chart(table(pairs), width=side, height=side).encode(
-        x=alt.X("predicted:N", sort=names, scale=alt.Scale(domain=names), axis=axis, title="predicted"),
-        y=alt.Y("true:N", sort=names, scale=alt.Scale(domain=names), axis=axis, title="true class"),
+        x=alt.X("predicted:N", sort=names, scale=alt.Scale(domain=names), axis=below, title="predicted"),
+        y=alt.Y("true:N", sort=names, scale=alt.Scale(domain=names), axis=left, title="true class"),
         tooltip=_tooltip(),
     )
     colour = alt.Color(

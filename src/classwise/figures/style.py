@@ -42,6 +42,7 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 _SCALE = 4  # pixels of a PNG for each point
 _LEAST = 0.12  # of its own width, to which a plot may shrink
 _CLOSE = 0.01  # share of the width by which the last scaling may shrink or stretch the letters
+_SHORT = 2  # letters that are no wider than a cell
 _LEGEND_LETTERS = 44  # in a row of the legend, which must fit a column
 
 
@@ -100,10 +101,10 @@ def run_legend(runs: Sequence[str], offset: float = 8) -> alt.Legend | None:
     if len(runs) < 2:
         return None
     columns = max(1, min(len(runs), _LEGEND_LETTERS // (max(map(len, runs)) + 4)))
-    return alt.Legend(orient="top", title=None, columns=columns, columnPadding=12, offset=offset)
+    return alt.Legend(orient="top", title=None, columns=columns, columnPadding=12, offset=offset, symbolOpacity=1)
 
 
-def side_by_side(charts: Mapping[str, Chart], columns: int = 3) -> Chart:
+def side_by_side(charts: Mapping[str, Chart], columns: int = 2) -> Chart:
     """A panel for each run, under its name; colour scales are shared, so that the panels can be compared."""
     if not charts:
         raise UserError("there is nothing to draw: give at least one run.")
@@ -114,6 +115,11 @@ def side_by_side(charts: Mapping[str, Chart], columns: int = 3) -> Chart:
 def under_name(chart: Chart, runs: Sequence[str]) -> Chart:
     """A chart of all runs; of one alone, which has no legend, its name is the title."""
     return chart.properties(title=runs[0]) if len(runs) == 1 else chart
+
+
+def label_angle(names: Sequence[str]) -> float:
+    """Of the names below a matrix: upright where they are of one or two letters, else downwards."""
+    return 0 if max(map(len, names), default=0) <= _SHORT else -90
 
 
 def ordered(names: Sequence[str], order: Sequence[str] | None) -> list[str]:
@@ -191,9 +197,10 @@ def _fitted(specification: dict[str, Any], width: float | None) -> tuple[dict[st
         measured = _width(drawn)
         if factor == before:
             break
+    enough = next((f"{name} ({points:g})" for name, points in WIDTHS.items() if points >= measured), f"{measured:g}")
     raise UserError(
-        f"{width:g} points are too narrow for this figure, which needs {measured:g}. Use a larger width, such as page "
-        f"({WIDTHS['page']:g}), or draw fewer runs."
+        f"{width:g} points are too narrow for this figure, which needs {measured:g}. Use a larger width, such as "
+        f"{enough}, or draw fewer runs."
     )
 
 

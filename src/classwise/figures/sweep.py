@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 
 from classwise.errors import UserError
-from classwise.figures.lines import draw_lines
+from classwise.figures.columns import tidy
+from classwise.figures.lines import BESIDE, draw_lines
 from classwise.figures.style import Chart
 
 _MOST_MOVED = 4  # classes singled out where the caller names none
@@ -44,7 +45,9 @@ def draw(
         values = frame.groupby("class", sort=False)["value"]
         moved = (values.max() - values.min()).sort_values(ascending=False, kind="stable")
         highlight = list(moved.index[:_MOST_MOVED])
-    scale = alt.Scale(type="log" if log else "linear", domain=[ticks[0], ticks[-1]], nice=False, zero=False)
+    scale = alt.Scale(
+        type="log" if log else "linear", domain=[ticks[0], ticks[-1]], nice=False, zero=False, padding=BESIDE
+    )
     axis = alt.Axis(values=ticks, format="~g") if len(ticks) <= _MOST_TICKS else alt.Axis(format="~g")
     return draw_lines(
         frame,
@@ -54,35 +57,6 @@ def draw(
         domain=_domain(frame),
         overall=frame.groupby("x")["value"].mean().reset_index(),
     )
-
-
-def tidy(
-    data: pd.DataFrame,
-    figure: str,
-    names: Sequence[str] = (),
-    numbers: Sequence[str] = (),
-    optional: Sequence[str] = (),
-) -> pd.DataFrame:
-    """A copy with just the columns of a figure, names as text; an error that says what is wrong with the table.
-
-    `optional` columns are numbers, kept if the table has all of them.
-    """
-    needed = (*names, *numbers)
-    if missing := [column for column in needed if column not in data]:
-        raise UserError(
-            f"{figure} draws a table with the columns {', '.join(needed)}; {', '.join(missing)} missing. "
-            f"The table has: {', '.join(map(str, data.columns)) or 'none'}."
-        )
-    if data.empty:
-        raise UserError(f"{figure} got a table without rows; there is nothing to draw.")
-    kept = optional if all(column in data for column in optional) else ()
-    frame = data[[*needed, *kept]].reset_index(drop=True)
-    for column in (*numbers, *kept):
-        if not pd.api.types.is_numeric_dtype(frame[column]):
-            raise UserError(
-                f"the column {column} of {figure} holds numbers; got {frame[column].iloc[0]!r}. Convert it first."
-            )
-    return frame.astype(dict.fromkeys(names, str))
 
 
 def _domain(frame: pd.DataFrame) -> tuple[float, float]:

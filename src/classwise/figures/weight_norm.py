@@ -3,8 +3,7 @@
 Tian et al. ("Intriguing class-wise properties of adversarial training", 2020), Figure 4: after adversarial training
 robustness grows nearly monotonically with ‖w_c‖₂. The paper scales both to [0, 1]; here both keep their units.
 
-    ρ            Spearman's rank correlation, for "monotonically"
-    interval     tanh(artanh ρ ± z √((1 + ρ²/2) / (n − 3)))                                Bonett & Wright 2000
+"Monotonically" is asked of Spearman's ρ, with its interval (`classwise.metrics.correlation`).
 """
 
 from __future__ import annotations
@@ -12,14 +11,15 @@ from __future__ import annotations
 import altair as alt
 import numpy as np
 import pandas as pd
-from scipy import special, stats
 
+from classwise.figures.columns import tidy
 from classwise.figures.style import Chart, table
-from classwise.figures.sweep import tidy
-from classwise.metrics.intervals import Array, check_confidence
+from classwise.metrics.correlation import correlation
+from classwise.metrics.intervals import check_confidence
 
 _MOST_LABELS = 40
 _STEP, _HEIGHT, _WIDTH = 14, 480, 150
+_COLUMNS = 2  # models side by side
 _LEFT, _RIGHT = "#0072B2", "#D55E00"  # Okabe and Ito's blue and vermilion
 
 
@@ -36,23 +36,7 @@ def draw(data: pd.DataFrame, confidence: float = 0.95, measure: str = "robust ac
         return _pair(frame, [_said(frame, confidence)], measure)
     models = frame.groupby("model", sort=False)
     pairs = [_pair(own, [str(name), _said(own, confidence)], measure) for name, own in models]
-    return alt.hconcat(*pairs, spacing=30)
-
-
-def correlation(x: Array, y: Array, confidence: float = 0.95) -> tuple[float, float, float]:
-    """Spearman's ρ and its interval; NaN where a side has one value only, no interval under four pairs."""
-    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    seen = np.isfinite(x) & np.isfinite(y)
-    x, y, n = x[seen], y[seen], int(seen.sum())
-    if n < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return float("nan"), float("nan"), float("nan")
-    rho = float(np.clip(stats.spearmanr(x, y).statistic, -1, 1))
-    if n < 4:
-        return rho, float("nan"), float("nan")
-    half = special.ndtri((1 + confidence) / 2) * np.sqrt((1 + rho**2 / 2) / (n - 3))
-    with np.errstate(divide="ignore"):  # ρ = ±1 has an interval of no width
-        low, high = np.tanh(np.arctanh(rho) + np.array([-half, half]))
-    return rho, float(low), float(high)
+    return alt.concat(*pairs, columns=_COLUMNS, spacing=30)
 
 
 def _said(frame: pd.DataFrame, confidence: float) -> str:
@@ -84,7 +68,7 @@ def _pair(frame: pd.DataFrame, title: list[str], measure: str) -> Chart:
             + left
         )
     norm = alt.X(
-        "norm:Q", title="norm of the weights", axis=alt.Axis(tickCount=4), scale=alt.Scale(zero=False, padding=6)
+        "norm:Q", title="norm of the weights", axis=alt.Axis(tickCount=3), scale=alt.Scale(zero=False, padding=6)
     )
     right = dots.encode(x=norm, y=bare, color=alt.value(_RIGHT), shape=alt.value("diamond"))
     return alt.hconcat(left, right, title=title, spacing=12)

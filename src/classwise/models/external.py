@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ import pooch
 from torch import nn
 
 from classwise.errors import UserError, unknown
+from classwise.extras import package
 from classwise.models.normalize import Normalization, normalized
 from classwise.spec import convert, split
 
@@ -51,14 +51,7 @@ def load_external(
 
 
 def _package(name: str, module: str | None = None) -> Any:
-    try:
-        return importlib.import_module(module or name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != name:
-            raise UserError(f"{name} is installed but lacks a package: {error}. Install that one too.") from error
-        raise UserError(f"models of {name} need the package {name}: pip install classwise[{name}]") from None
-    except Exception as error:  # a build that does not fit this torch fails in many ways
-        raise UserError(f"{name} is installed but cannot be imported: {type(error).__name__}: {error}") from error
+    return package(name, f"models of {name} need", module)
 
 
 def _values(options: dict[str, str]) -> dict[str, Any]:

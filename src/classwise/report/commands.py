@@ -1,11 +1,13 @@
 """The settings of a run as the command that would ask for them again.
 
-A run folder records what was run, not where weights and data lay; those are left to the reader as WEIGHTS and DIR.
+A run folder records what was run, not where weights and data lay; those are left to the reader as WEIGHTS and DIR, and
+a black box as MODEL.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +15,16 @@ from typing import Any
 from classwise.records import CLEAN
 from classwise.results import Audit
 
-_DEFAULTS = {"norm": "linf", "protocol": "any", "seed": 0, "eot": 1}
+_DEFAULTS = {"norm": "linf", "protocol": "any", "seed": 0, "eot": 1, "amp": None}
+#: Models that bring their weights: files, and those of a library that were asked for trained.
+_TRAINED = re.compile(
+    r".+\.(pt|pth|ts|pt2|ckpt|tar|safetensors|bin|pkl)"
+    r"|robustbench:.+"
+    r"|(torchvision|timm):.*\b(weights=|pretrained=true).*",
+    re.IGNORECASE,
+)
+#: A black box is remembered by what it said of itself, which is no spec.
+_BLACK_BOX = re.compile(r".+ shape=.+ scores=\S+")
 
 
 def of_audit(audit: Audit) -> str | None:
@@ -22,7 +33,12 @@ def of_audit(audit: Audit) -> str | None:
     if not config:
         return None
     asked, data = config.get("audit", {}), config.get("data", {})
-    parts = ["classwise", "audit", "--model", str(config.get("model", {}).get("spec", "MODEL"))]
+    model = str(config.get("model", {}).get("spec", "MODEL"))
+    parts = ["classwise", "audit", "--model", model]
+    if _BLACK_BOX.fullmatch(model):
+        parts[-1] = "MODEL"
+    elif not _TRAINED.fullmatch(model):
+        parts += ["--weights", "WEIGHTS"]
     parts += ["--data", str(data.get("name", "DATA")), "--root", "DIR"]
     families: dict[str, list[float]] = {}
     for name, settings in config.get("attacks", {}).items():
