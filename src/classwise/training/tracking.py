@@ -8,7 +8,6 @@ while logging is a warning, since history.csv has it all.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import re
 import time
@@ -20,6 +19,7 @@ from typing import Any, Protocol, TypeAlias
 
 from classwise.errors import UserError, unknown
 from classwise.evaluation.folder import flat
+from classwise.extras import package
 from classwise.storage import whole_file
 
 Row: TypeAlias = Mapping[str, float | str]
@@ -193,12 +193,7 @@ def _mlflow_key(text: str) -> str:
 
 
 def _package(name: str, module: str | None = None) -> Any:
-    try:
-        return importlib.import_module(module or name)
-    except ImportError as error:
-        if error.name is not None and error.name.partition(".")[0] != name:
-            raise UserError(f"{name} is installed but lacks a package: {error}. Install that one too.") from error
-        raise UserError(f'tracking with {name} needs the package {name}: pip install "classwise[{name}]"') from None
+    return package(name, f"tracking with {name} needs", module)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,251 @@
+"""Does every attack find the same weak classes, and do stronger attacks gain mainly there? (Tian et al. 2021, Table 1.)
+
+Any models under any attacks, class by class. Whether a stronger attack gains mainly on vulnerable classes is the slope
+b of the loss of robustness l_c on the robustness under the weaker attack x_c, over the classes c: negative if the
+vulnerable lose most. Both hold the errors of the same finite images, so that the plain regression of one on the other
+is bent (regression to the mean). The images are therefore cut into halves A and B, and
+
+    b = (cov(x_A, l_B) + cov(x_B, l_A)) / (2 cov(x_A, x_B)),        cov over the classes,
+
+in which no product holds one error twice: x of one half is an instrument for that of the other (Wald 1940). The
+interval is over the draw of images, for these classes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from classwise import figures, spec
+from classwise.attacks import attack_class, names
+from classwise.attacks.rows import needs_gradient
+from classwise.errors import UserError
+from classwise.figures import discrepancy
+from classwise.metrics import accuracy, agreement, cv, mcd, overall, p_worst
+from classwise.metrics.intervals import Array
+from classwise.records import CLEAN, Records
+from classwise.studies.graph import Audit, Job
+from classwise.studies.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.study import OfModels
+from classwise.studies.subjects import Subject, subjects
+from classwise.studies.together import WIDEST, by_name, covariance, halves, interval, resampled
+from classwise.studies.verdicts import all_held, falls_short
+
+Runs = Mapping[tuple[str, str], Records]  # by model and attack
+
+_SLOW = {"cw", "nattack"}
+_SOURCE = "tian2021:table1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attacks(OfModels):
+    """Defences against attacks, class by class.
+
+    attack: as often as you like. surrogate: the standardly trained model that transfer crafts on, a checkpoint or one
+    of the models by name, which then is only that. slow_per_class: images of each class for cw and nattack. protocol:
+    "final" judges the last step alone, as the papers do.
+    """
+
+    attack: tuple[str, ...] = ("fgsm", "pgd-20", "cw", "transfer", "nattack")
+    surrogate: str = "standard"
+    slow_per_class: int = 20
+    protocol: Literal["any", "final"] = "any"
+
+    def jobs(self) -> list[Job]:
+        surrogate, defences = self._roles()
+        found: list[Job] = [*surrogate.jobs] if surrogate else []
+        for subject in defences:
+            found += [*subject.jobs, *(self._audit(subject, attack, surrogate) for attack in self.attack)]
+        return found
+
+    def outcome(self, done: Done) -> Outcome:
+        defences = [subject.name for subject in self._roles()[1]]
+        audits = {(d, a): done.audit(f"{d}-{_slug(a)}") for d in defences for a in self.attack}
+        runs: Runs = {key: audit.rows() for key, audit in audits.items()}
+        clean = {(d, CLEAN): audits[d, max(self.attack, key=lambda a: len(runs[d, a]))].rows(CLEAN) for d in defences}
+        shown = dict(sorted({**clean, **runs}.items(), key=lambda item: defences.index(item[0][0])))
+        by_class = pd.concat([_by_class(*key, rows) for key, rows in shown.items()], ignore_index=True)
+        gains = pd.DataFrame([gain for d in defences for gain in self._gains(d, runs)], columns=_GAIN)
+        percent = {column: 100 * by_class[column] for column in ("accuracy", "low", "high")}
+        tables = {
+            "robustness": pd.DataFrame([_summary(*key, rows) for key, rows in shown.items()]),
+            "classes": by_class.assign(**percent),
+            "gains": gains,
+            "agreement": _agreements(runs, defences, self.attack),
+        }
+        chart = discrepancy.draw(by_class.rename(columns={"n": "images"}))
+        claims = [*_extremes(runs), *self._claims(gains)]
+        return Outcome(tables, {"discrepancy": figures.styled(chart)}, claims, self._notes())
+
+    def _roles(self) -> tuple[Subject | None, list[Subject]]:
+        """The surrogate, where transfer needs one, and the models that are attacked."""
+        found = self.subjects()
+        if not any(_needs_surrogate(attack) for attack in self.attack):
+            return None, found
+        named = {subject.name: subject for subject in found}
+        if self.surrogate in named:
+            chosen = named.pop(self.surrogate)
+            if not named:
+                raise UserError(f"{chosen.name} is the surrogate of transfer; no other model is left to attack.")
+            return chosen, list(named.values())
+        if not Path(self.surrogate.partition("=")[2] or self.surrogate).exists():
+            raise UserError(
+                f"transfer crafts on a standardly trained model, and {self.surrogate!r} is none: give --surrogate "
+                f"one of {', '.join(named)}, or a checkpoint; or name the attacks you want without transfer."
+            )
+        return subjects([self.surrogate], data=found[0].data, eps=found[0].eps)[0], found
+
+    def _audit(self, subject: Subject, attack: str, surrogate: Subject | None) -> Audit:
+        given = attack
+        if surrogate is not None and _needs_surrogate(attack):
+            given = f"{attack}{',' if ':' in attack else ':'}model={surrogate.model}"
+        size = self.per_class
+        if _name(attack) in _SLOW:
+            size = min(self.slow_per_class, size or self.slow_per_class)
+        return subject.audit(_slug(attack), [given], per_class=size, seed=self.seed, protocol=self.protocol)
+
+    def _gains(self, defence: str, runs: Runs) -> list[tuple[Any, ...]]:
+        """For each two attacks the slope of the loss on the robustness under the weaker one."""
+        confidence = 1 - 0.05 / len({model for model, _ in runs})  # for all models together (Bonferroni)
+        found = []
+        for first, second in itertools.combinations(self.attack, 2):
+            shared = [_only(runs[defence, a], runs[defence, b]) for a, b in ((first, second), (second, first))]
+            losses = [100 * (1 - rows.correct.mean()) for rows in shared]
+            weaker, stronger = (first, second) if losses[0] <= losses[1] else (second, first)
+            slope = gain_slope(runs[defence, weaker], runs[defence, stronger], confidence, self.seed)
+            found.append((defence, weaker, stronger, len(shared[0]), abs(losses[1] - losses[0]), *slope))
+        return found
+
+    def _claims(self, gains: pd.DataFrame) -> list[Claim]:
+        claims = []
+        for first, second in itertools.combinations(self.attack, 2):
+            if _white(first) != _white(second):
+                continue  # the papers compare like with like
+            own = gains[gains["weaker"].isin([first, second]) & gains["stronger"].isin([first, second])]
+            numbers = "; ".join(
+                f"{row['model']}: {row['stronger']} takes {row['loss']:.1f} points more than {row['weaker']}, "
+                f"slope {row['slope']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
+                for row in own.to_dict("records")
+            )
+            kind = "white-box" if _white(first) else "black-box"
+            text = f"Of the {kind} attacks {first} and {second} the stronger gains mainly on vulnerable classes."
+            verdicts = [falls_short(*ends) for ends in zip(own["low"], own["high"], strict=True)]
+            claims.append(Claim(_SOURCE, text, all_held(*verdicts), numbers))
+        return claims
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if self.protocol == "any":
+            notes.append("An image is broken if any step of an attack breaks it; the papers judge the last step.")
+        if any(_name(attack) in _SLOW for attack in self.attack):
+            notes.append(f"{self.slow_per_class} images of each class under cw and nattack; the papers use 200.")
+        return notes
+
+
+_GAIN = ["model", "weaker", "stronger", "images", "loss", "slope", "low", "high", "plain_slope"]
+
+
+def gain_slope(
+    weaker: Records, stronger: Records, confidence: float = 0.95, seed: int = 0
+) -> tuple[float, float, float, float]:
+    """The slope b of this module's docstring, its interval, and the plain least-squares slope on all images beside it.
+
+    NaN where the robustness of the classes cannot be told apart: the halves' covariance is not surely positive.
+    """
+    shared = _only(weaker, stronger)
+    parts = halves([weaker, shared, stronger])
+    seen = [np.stack([accuracy.compute(rows).values for rows in half])[None] for half in parts]
+    slope = float(_slope(*seen)[0])
+    drawn = _slope(*(resampled(half, seed=2 * seed + place) for place, half in enumerate(parts)))
+    low, high = interval(drawn, confidence)
+    x, y = accuracy.compute(shared).values, accuracy.compute(_only(stronger, weaker)).values
+    plain = float(covariance(x, x - y) / covariance(x, x)) if np.nanstd(x) > 0 else np.nan
+    return (slope, low, high, plain) if np.isfinite([slope, low]).all() else (np.nan, np.nan, np.nan, plain)
+
+
+def _slope(first: Array, second: Array) -> Array:
+    """b of every draw; a half holds, along its second axis, the weaker attack, it on shared images, the stronger."""
+    (x_a, l_a), (x_b, l_b) = ((half[:, 0], half[:, 1] - half[:, 2]) for half in (first, second))
+    known = np.isfinite(x_a + l_a + x_b + l_b)  # a class must be measured in both halves
+    x_a, l_a, x_b, l_b = (np.where(known, part, np.nan) for part in (x_a, l_a, x_b, l_b))
+    below = covariance(x_a, x_b)
+    above = (covariance(x_a, l_b) + covariance(x_b, l_a)) / 2
+    return np.asarray(np.divide(above, below, out=np.full_like(below, np.nan), where=below > 0))
+
+
+def _only(rows: Records, other: Records) -> Records:
+    """The rows of images that the other run holds too."""
+    return rows.take(np.flatnonzero(np.isin(rows.index, other.index)))
+
+
+def _summary(model: str, attack: str, rows: Records) -> dict[str, Any]:
+    total, values = overall.compute(rows), accuracy.compute(rows)
+    row = {"model": model, "attack": attack, "images": total.support, "total": 100 * total.value}
+    row |= {"low": 100 * total.low, "high": 100 * total.high, "cv_percent2": cv.compute(rows)}
+    row |= {"mcd": 100 * mcd.compute(rows), "worst": values.class_names[values.worst]}
+    return {**row, **by_name(rows), **row} if rows.num_classes <= WIDEST else row  # row last: its names are its own
+
+
+def _by_class(model: str, attack: str, rows: Records) -> pd.DataFrame:
+    found = accuracy.compute(rows, simultaneous=True).to_frame().rename(columns={"value": "accuracy"})
+    return found.assign(model=model, attack=attack)[["model", "attack", "class", "n", "accuracy", "low", "high"]]
+
+
+def _agreements(runs: Runs, models: Sequence[str], attacks: Sequence[str]) -> pd.DataFrame:
+    """How far the classes' order is the same: mean and least Spearman of every two, and Kendall's W that follows."""
+    groups = {f"attacks on {m}": [runs[m, a] for a in attacks] for m in models}
+    groups |= {f"models under {a}": [runs[m, a] for m in models] for a in attacks}
+    rows = []
+    for name, members in groups.items():
+        pairs = [agreement.compute(*pair).spearman for pair in itertools.combinations(members, 2)]
+        if pairs:
+            mean, m = float(np.mean(pairs)), len(members)
+            rows.append((name, m, mean, float(np.min(pairs)), ((m - 1) * mean + 1) / m))
+    return pd.DataFrame(rows, columns=["between", "runs", "spearman", "least_spearman", "kendall_w"])
+
+
+def _extremes(runs: Runs) -> list[Claim]:
+    """Is the same class the least, and the same the most robust one in every setting?"""
+    counts = [accuracy.counts(rows) for rows in runs.values()]
+    names = next(iter(runs.values())).class_names
+    least = np.stack([p_worst.probabilities(right, n) for right, n in counts])
+    most = np.stack([p_worst.probabilities(n - right, n) for right, n in counts])
+    return [_always(least, names, "least"), _always(most, names, "most")]
+
+
+def _always(probability: Array, names: Sequence[str], which: str) -> Claim:
+    """probability: of each class, in each setting, to be the `which` robust one."""
+    surest = np.nan_to_num(probability).min(axis=0)
+    chosen, settings = int(surest.argmax()), len(probability)
+    verdict: Verdict = "not decided here"
+    if surest[chosen] >= 0.95:
+        verdict = "held"
+    elif surest[chosen] < 0.05 / settings:
+        verdict = "did not hold"
+    seen = int((np.nan_to_num(probability).argmax(axis=1) == chosen).sum())
+    numbers = f"{names[chosen]}: in {seen} of {settings} settings; its smallest probability {surest[chosen]:.2g}"
+    return Claim(_SOURCE, f"One class is the {which} robust in all settings.", verdict, numbers)
+
+
+def _name(attack: str) -> str:
+    return spec.leading(spec.split(attack)[0])[0].replace("-", "_")
+
+
+def _needs_surrogate(attack: str) -> bool:
+    return _name(attack) == "transfer" and "model" not in spec.split(attack)[1]
+
+
+def _white(attack: str) -> bool:
+    """Whether the attack sees the model's gradient; one of another library is taken to."""
+    return _name(attack) not in names() or needs_gradient(attack_class(_name(attack)))
+
+
+def _slug(attack: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", attack)

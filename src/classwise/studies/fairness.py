@@ -1,0 +1,217 @@
+"""Do methods for fairness raise the worst class, and at what price? (Li & Liu 2023, Tables 1, 2, 4 and 5, Theorem 3.)
+
+TRADES and methods that build on it, on natural images, under PGD-100, PGD on the margin and AutoAttack: average and
+worst class accuracy, ρ against the base, CV. Intervals of ρ and of gains in the worst class are over the draw of
+images, the same ones for all models (classwise.studies.together); they do not hold what another training seed would
+change. Beside them the paper's bound for linear classifiers, on one trained here (classwise.studies.linear_bound).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from classwise import figures
+from classwise.attacks import parse
+from classwise.errors import UserError, place_of
+from classwise.figures import radar, scatter
+from classwise.metrics import average, cv, rho, worst
+from classwise.metrics.intervals import Array
+from classwise.records import CLEAN, Records
+from classwise.storage import safe_name
+from classwise.studies.graph import Derive, Job
+from classwise.studies.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.study import OfModels
+from classwise.studies.subjects import Subject
+from classwise.studies.together import interval, require_same_setting, resampled
+from classwise.studies.verdicts import all_held, exceeds
+from classwise.training.recipe import load
+
+_SUITE = "autoattack"
+_BOUND = "linear"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fairness(OfModels):
+    """Methods for fairness against their base.
+
+    base: the model, by name, that ρ is measured against; recipes that fine-tune start from it. claimed: the model whose
+    ρ is said to be the best. attack: besides AutoAttack. autoattack_per_class: images of each class for it, 0 for none.
+    linear_epochs: of the linear classifier for the bound, 0 for none. protocol: "final" judges the last step alone, as
+    the paper does.
+    """
+
+    base: str = "trades"
+    claimed: str = "wat"
+    attack: tuple[str, ...] = ("pgd-100", "margin_pgd-30")
+    autoattack_per_class: int = 20
+    linear_epochs: int = 10
+    protocol: Literal["any", "final"] = "any"
+
+    def subjects(self) -> list[Subject]:
+        """The base first; recipes that fine-tune start from it."""
+        found = super().subjects()
+        base = found.pop(place_of(self.base, [subject.name for subject in found], "model for --base"))
+        if not found:
+            raise UserError(f"{base.name} is the base; give a model to compare with it, such as one of recipe wat.")
+        require_same_setting([base, *found])
+        return [base, *(_fine_tuned(subject, base) for subject in found)]
+
+    def jobs(self) -> list[Job]:
+        found: list[Job] = []
+        for subject in self.subjects():
+            options = {"seed": self.seed, "protocol": self.protocol}
+            found += [*subject.jobs, subject.audit("audit", self.attack, per_class=self.per_class, **options)]
+            if self.autoattack_per_class:
+                found.append(subject.audit(_SUITE, [_SUITE], per_class=self.autoattack_per_class, seed=self.seed))
+        if self.linear_epochs:
+            first = self.subjects()[0]
+            settings = {"data": first.data, "eps": first.eps, "epochs": self.linear_epochs, "seed": self.seed}
+            found.append(Derive(_BOUND, "classwise.studies.linear_bound:linear", settings))
+        return found
+
+    def outcome(self, done: Done) -> Outcome:
+        runs = self._runs(done)
+        drawn = {attack: resampled(list(own.values()), seed=self.seed) for attack, own in runs.items()}
+        rows = [row for attack, own in runs.items() for row in _rows(attack, own, drawn[attack])]
+        tables = {"methods": pd.DataFrame(rows), "summary": _summary(pd.DataFrame(rows))}
+        robust = {attack: own for attack, own in runs.items() if attack != CLEAN}
+        claims = [self._raises(place, robust, drawn) for place in range(1, len(next(iter(runs.values()))))]
+        claims += self._best(robust, drawn)
+        charts = {f"radar_{safe_name(attack)}": radar.draw(own) for attack, own in robust.items()}
+        charts |= {f"scatter_{safe_name(attack)}": scatter.draw(own) for attack, own in robust.items()}
+        if self.linear_epochs:
+            tables["bound"] = _vacuous(done.table(_BOUND, "bound.csv"))
+            tables["linear"] = _in_percent(done.table(_BOUND, "classes.csv"))
+            claims.append(_theorem(tables["bound"]))
+        return Outcome(tables, {name: figures.styled(chart) for name, chart in charts.items()}, claims, self._notes())
+
+    def _runs(self, done: Done) -> dict[str, dict[str, Records]]:
+        """The rows of every model, the base first, by attack."""
+        names = [subject.name for subject in self.subjects()]
+        audits = {name: done.audit(f"{name}-audit") for name in names}
+        runs = {attack: {n: audits[n].rows(attack) for n in names} for attack in (CLEAN, *parse(list(self.attack)))}
+        if self.autoattack_per_class:
+            runs[_SUITE] = {name: done.audit(f"{name}-{_SUITE}").rows() for name in names}
+        return runs
+
+    def _raises(self, place: int, runs: Mapping[str, Mapping[str, Records]], drawn: Mapping[str, Array]) -> Claim:
+        """The gain in the worst class under every attack; intervals for all methods together (Bonferroni)."""
+        first = next(iter(runs.values()))
+        name, level = list(first)[place], 1 - 0.05 / (len(first) - 1)
+        ends, numbers = [], []
+        for attack, own in runs.items():
+            lowest = [worst.compute(rows).value for rows in own.values()]
+            least = 100 * np.nanmin(drawn[attack], axis=2)
+            low, high = interval(least[:, place] - least[:, 0], level)
+            ends.append((low, high))
+            numbers.append(f"{attack}: {100 * (lowest[place] - lowest[0]):+.1f} points ({low:.1f} to {high:.1f})")
+        text = f"{name} raises the worst class's robustness above that of {self.base}."
+        return Claim("li2023:table1", text, all_held(*(exceeds(*pair) for pair in ends)), "; ".join(numbers))
+
+    def _best(self, runs: Mapping[str, Mapping[str, Records]], drawn: Mapping[str, Array]) -> list[Claim]:
+        """ρ of the claimed model minus the best of the others', the base's 0 among them, under every attack."""
+        names = list(next(iter(runs.values())))
+        if self.claimed not in names[1:]:
+            return []
+        at = names.index(self.claimed)
+        ends, numbers = [], []
+        for attack, own in runs.items():
+            seen = {name: rho.compute(rows, own[names[0]]) for name, rows in own.items()}
+            found = _rhos(drawn[attack])
+            low, high = interval(found[:, at] - np.delete(found, at, axis=1).max(axis=1))
+            rival = max((name for name in names if name != self.claimed), key=lambda name: np.nan_to_num(seen[name]))
+            ends.append((low, high))
+            told = f"{seen[self.claimed]:.3f}, next {rival} {seen[rival]:.3f}, ahead by {low:.3f} to {high:.3f}"
+            numbers.append(f"{attack}: {told if np.isfinite(low) else 'a class of the base is never right'}")
+        return [
+            Claim(
+                "li2023:table1",
+                f"{self.claimed} has the best rho.",
+                all_held(*(exceeds(*pair) for pair in ends)),
+                "; ".join(numbers),
+            )
+        ]
+
+    def _notes(self) -> list[str]:
+        notes = ["Steps are those given in the attacks, by default a quarter of eps; the paper's are 0.003 at 8/255."]
+        if self.protocol == "any":
+            notes.append("An image is broken if any step of an attack breaks it; the paper judges the last step.")
+        if self.autoattack_per_class:
+            notes.append(f"AutoAttack on {self.autoattack_per_class} images of each class; the paper uses all 1000.")
+        return notes
+
+
+def _fine_tuned(subject: Subject, base: Subject) -> Subject:
+    """A recipe of a method that fine-tunes, without weights of its own, starts from the base's."""
+    if subject.training is None:
+        return subject
+    chosen = load(subject.training.recipe, subject.training.changes)
+    if not chosen.method.validates_first or chosen.model.weights is not None:
+        return subject
+    changes = (*subject.training.changes, f"model.weights={base.model}")
+    return dataclasses.replace(subject, training=dataclasses.replace(subject.training, changes=changes))
+
+
+def _rows(attack: str, own: Mapping[str, Records], drawn: Array) -> list[dict[str, Any]]:
+    base = next(iter(own.values()))
+    found = []
+    for place, (name, rows) in enumerate(own.items()):
+        mean, lowest = average.estimate(rows), worst.compute(rows)
+        row: dict[str, Any] = {"attack": attack, "model": name, "images": len(rows)}
+        row |= {"average": 100 * mean.value, "average_low": 100 * mean.low, "average_high": 100 * mean.high}
+        row |= {"worst_class": lowest.name, "worst": 100 * lowest.value}
+        row |= {"worst_low": 100 * lowest.low, "worst_high": 100 * lowest.high, "rho": rho.compute(rows, base)}
+        row |= dict(zip(("rho_low", "rho_high"), interval(_rhos(drawn)[:, place]), strict=True))
+        found.append({**row, "cv_percent2": cv.compute(rows)})
+    return found
+
+
+def _summary(methods: pd.DataFrame) -> pd.DataFrame:
+    """As the paper prints it: a row for each model; average, worst, rho and CV of each attack beside one another."""
+    names = {"average": "avg", "worst": "worst", "rho": "rho", "cv_percent2": "cv_percent2"}
+    found: dict[str, dict[str, Any]] = {}
+    for row in methods.to_dict("records"):
+        attack = "natural" if row["attack"] == CLEAN else row["attack"]
+        own = found.setdefault(row["model"], {"model": row["model"]})
+        own |= {f"{attack}_{short}": row[key] for key, short in names.items()}
+    return pd.DataFrame(list(found.values()))
+
+
+def _rhos(drawn: Array) -> Array:
+    """ρ of every model against the first, for every draw; NaN where the base's worst class is never right."""
+    lowest, mean = np.nanmin(drawn, axis=2), np.nanmean(drawn, axis=2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = (lowest - lowest[:, :1]) / lowest[:, :1] - (mean[:, :1] - mean) / mean[:, :1]
+    return np.where(lowest[:, :1] > 0, found, np.nan)
+
+
+def _vacuous(table: pd.DataFrame) -> pd.DataFrame:
+    """An error is never above 1: a bound that is says nothing."""
+    return table.assign(vacuous=np.where(table["total"] >= 1, "yes", "no"))
+
+
+def _in_percent(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(error=100 * table["error"]).drop(columns="wrong")
+
+
+def _theorem(table: pd.DataFrame) -> Claim:
+    stated, tight = (table[table["form"] == form] for form in ("as stated", "tightened"))
+    row = stated.iloc[int(stated["total"].argmin())]
+    verdict: Verdict = "not decided here"
+    if row["measured_low"] > row["total"]:
+        verdict = "did not hold"
+    elif row["total"] < 1 and row["measured_high"] <= row["total"]:
+        verdict = "held"
+    says = "vacuous, being above 1" if row["total"] >= 1 else "not vacuous"
+    numbers = (
+        f"bound {row['total']:.3g} ({says}), tightened {tight['total'].min():.3g}; measured error of the worst class "
+        f"{row['measured']:.3f} ({row['measured_low']:.3f} to {row['measured_high']:.3f})"
+    )
+    text = "The bound for linear classifiers limits the worst class's robust error."
+    return Claim("li2023:theorem3", text, verdict, numbers)

@@ -1,0 +1,168 @@
+"""Is the robustness that hypersphere embedding gains real? (Tian et al. 2020, Tables 5 and 6.)
+
+HE, HE-LIS and HE-CMP against a base under PGD, and again with each model under the Temperature-PGD that is worst for
+it. The papers find a gain of 9 to 18 points that is gone once 1/T is large enough: outputs that are flat by
+construction had misled PGD. Every difference is paired, image by image. That 1/T is chosen on the images it is judged
+on is allowed for (Bonferroni over the grid of both models); beside it stands a comparison without a choice, in which
+an image is broken if any 1/T breaks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from classwise import figures
+from classwise.errors import UserError, place_of
+from classwise.figures import confidence
+from classwise.figures import temperature as figure
+from classwise.metrics import overall
+from classwise.records import Records
+from classwise.studies.graph import Job
+from classwise.studies.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.subjects import Subject
+from classwise.studies.temperature_sweep import (
+    VARIANTS,
+    OfTemperatures,
+    Sweep,
+    confidences,
+    gap,
+    gap_by_class,
+    lines,
+)
+from classwise.studies.together import WIDEST, by_name, require_same_setting
+from classwise.studies.verdicts import exceeds, falls_short
+
+_BEST, _ANY = "best for each", "any"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hypersphere(OfTemperatures):
+    """Hypersphere embedding under PGD and under Temperature-PGD.
+
+    base: the model, by name, that the others are to improve on. inv_temperature: the grid of 1/T; 1, which is PGD, is
+    always in it. attack: the PGD. margin: points of accuracy that count as nothing where a gain is said to vanish.
+    protocol: "final" judges the last step alone, as the papers do.
+    """
+
+    base: str = "madry"
+    inv_temperature: tuple[float, ...] = (1.0, 5.0, 10.0, 50.0, 100.0, 300.0)
+    margin: float = 2.0
+
+    def subjects(self) -> list[Subject]:
+        """The base first."""
+        found = super().subjects()
+        at = place_of(self.base, [subject.name for subject in found], "model for --base")
+        if len(found) < 2:
+            raise UserError(f"{found[at].name} is the base; give a model to compare with it, such as one of recipe he.")
+        require_same_setting(found)
+        return [found[at], *(subject for place, subject in enumerate(found) if place != at)]
+
+    def jobs(self) -> list[Job]:
+        return [job for subject in self.subjects() for job in (*subject.jobs, self.sweep(subject))]
+
+    def outcome(self, done: Done) -> Outcome:
+        sweeps = self.sweeps(done)
+        gains = pd.DataFrame([row for name in list(sweeps)[1:] for row in _gains(name, sweeps)])
+        tables = {"gains": gains, "classes": _classes(sweeps), "sweep": _percent(lines(sweeps))}
+        tables |= {"pgd": _under_pgd(sweeps), **{variant: _grid(sweeps, sound) for variant, sound in VARIANTS.items()}}
+        charts = {"temperature": figure.draw(lines(sweeps))}
+        if (flat := confidences(sweeps)) is not None:
+            tables["confidence"] = flat
+            charts["confidence"] = confidence.draw({name: own.clean for name, own in sweeps.items()})
+        styled = {name: figures.styled(chart) for name, chart in charts.items()}
+        return Outcome(tables, styled, self._claims(gains), self.notes())
+
+    def _claims(self, gains: pd.DataFrame) -> list[Claim]:
+        claims = []
+        for name, own in gains.groupby("model", sort=False):
+            pgd = own[(own["inv_temperature"] == "1") & (own["variant"] == "float32")].iloc[0]
+            seen = f"{pgd['gain']:+.1f} points ({pgd['low']:.1f} to {pgd['high']:.1f}) under PGD"
+            text = f"{name} is more robust than {self.base} under PGD."
+            claims.append(Claim("tian2020:table5", text, exceeds(pgd["low"], pgd["high"]), seen))
+            for variant in VARIANTS:
+                best = own[(own["inv_temperature"] == _BEST) & (own["variant"] == variant)].iloc[0]
+                numbers = f"{seen}, {best['gain']:+.1f} ({best['low']:.1f} to {best['high']:.1f}) at {best['chosen']}"
+                text = f"The gain of {name} vanishes when 1/T is large enough ({variant})."
+                claims.append(Claim("tian2020:table6", text, self._vanished(pgd["low"], best), numbers))
+        return claims
+
+    def _vanished(self, gained: float, best: Mapping[str, Any] | pd.Series[Any]) -> Verdict:
+        """Held if there was a gain and what is left is surely below the margin, did not hold if surely above."""
+        if not gained > 0:
+            return "not decided here"
+        return falls_short(best["low"], best["high"], self.margin)
+
+
+def _gains(name: str, sweeps: Mapping[str, Sweep]) -> list[dict[str, Any]]:
+    """The model against the base at the same 1/T, each at its own best, and with any 1/T breaking an image."""
+    base, own = next(iter(sweeps.values())), sweeps[name]
+    rows = []
+    for variant, sound in VARIANTS.items():
+        for t in own.grid:
+            rows.append(_gain(name, variant, f"{t:g}", "", base.rows[t, sound], own.rows[t, sound]))
+        of_base, of_own = base.best(sound), own.best(sound)
+        level = 1 - 0.05 / len(own.grid) ** 2
+        chosen = f"1/T = {of_own:g} (base: {of_base:g})"
+        rows.append(_gain(name, variant, _BEST, chosen, base.rows[of_base, sound], own.rows[of_own, sound], level))
+        rows.append(_gain(name, variant, _ANY, "", _worst(base, sound), _worst(own, sound)))
+    return rows
+
+
+def _gain(
+    name: str, variant: str, t: str, chosen: str, base: Records, own: Records, level: float = 0.95
+) -> dict[str, Any]:
+    row: dict[str, Any] = {"model": name, "variant": variant, "inv_temperature": t, "chosen": chosen}
+    row |= {"images": len(own), "base": 100 * overall.compute(base).value, "accuracy": 100 * overall.compute(own).value}
+    return row | dict(zip(("gain", "low", "high"), gap(base, own, level), strict=True))
+
+
+def _worst(own: Sweep, sound: bool) -> Records:
+    """Every image's row under the 1/T that broke it."""
+    return Records.concat([own.rows[t, sound] for t in own.grid]).worst_case()
+
+
+def _classes(sweeps: Mapping[str, Sweep]) -> pd.DataFrame:
+    """Class by class the gain under PGD, and with each model at its best 1/T in the sound variant."""
+    base = next(iter(sweeps.values()))
+    parts = []
+    for name in list(sweeps)[1:]:
+        own = sweeps[name]
+        at = {
+            "PGD": (base.pgd, own.pgd),
+            _BEST: (base.rows[base.best(True), True], own.rows[own.best(True), True]),
+        }
+        for attack, (first, second) in at.items():
+            frame = gap_by_class(first, second)
+            frame = frame.rename(columns={"first": "base", "second": "accuracy", "difference": "gain"})
+            parts.append(pd.DataFrame({"model": name, "inv_temperature": attack, **frame}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _under_pgd(sweeps: Mapping[str, Sweep]) -> pd.DataFrame:
+    """Table 5 as printed: of the base the classes' accuracies, of the others their gains over these."""
+    rows: list[dict[str, Any]] = []
+    base = by_name(next(iter(sweeps.values())).pgd)
+    for place, (name, own) in enumerate(sweeps.items()):
+        row = {"model": name, "natural": 100 * own.clean.correct.mean(), "pgd": 100 * own.pgd.correct.mean()}
+        if len(base) <= WIDEST:
+            gains = {c: value - base[c] if place else value for c, value in by_name(own.pgd).items()}
+            row = {**row, **gains, **row}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _grid(sweeps: Mapping[str, Sweep], sound: bool) -> pd.DataFrame:
+    """Table 6 as printed: a row for each model, a column for each 1/T."""
+    accuracies = {
+        name: {f"inv_temperature_{t:g}": 100 * own.rows[t, sound].correct.mean() for t in own.grid}
+        for name, own in sweeps.items()
+    }
+    return pd.DataFrame([{"model": name, **row} for name, row in accuracies.items()])
+
+
+def _percent(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(**{column: 100 * table[column] for column in ("accuracy", "low", "high")})

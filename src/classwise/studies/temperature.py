@@ -1,0 +1,338 @@
+"""What does sharpening the softmax add to PGD, and what is only rounding? (Tian et al. 2021, Table 3 and Figure 3.)
+
+Temperature-PGD over a grid of 1/T, twice: in plain float32, as in the papers, and in the sound variant, the same attack
+in exact arithmetic. Where float32 leaves more standing, it is because its gradient has vanished: counted where attacks
+start. Beside it how flat the models' outputs are (CVC, on clean images), which is what is to explain the gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+
+from classwise import draws, figures, spec
+from classwise.attacks import parse
+from classwise.attacks.rows import Rows, fresh, value_and_gradient
+from classwise.datasets.images import Images
+from classwise.errors import UserError
+from classwise.evaluation.inputs import device_of, images_of, module_of
+from classwise.figures import confidence, confidence_path
+from classwise.figures import temperature as figure
+from classwise.losses import cross_entropy
+from classwise.metrics import accuracy, cv, cvc, mcd, overall
+from classwise.metrics.correlation import correlation
+from classwise.records import Records
+from classwise.results import Audit, write_text
+from classwise.studies.graph import Derive, Job
+from classwise.studies.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.temperature_sweep import (
+    VARIANTS,
+    OfTemperatures,
+    Sweep,
+    confidences,
+    gap,
+    gap_by_class,
+    lines,
+    specs,
+)
+from classwise.studies.together import WIDEST, by_name, cv_change, halves, interval, resampled
+from classwise.studies.verdicts import all_held, exceeds, falls_short
+from classwise.studies.work import Place
+
+_BATCH = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Temperature(OfTemperatures):
+    """Temperature-PGD over 1/T, and what of it is rounding.
+
+    inv_temperature: the grid of 1/T; 1, which is PGD, is always in it. attack: the PGD it is a variant of. image: the
+    test image whose confidences are followed; by default one that PGD leaves standing and Temperature-PGD breaks.
+    protocol: "final" judges the last step alone, as the papers do.
+    """
+
+    image: int | None = None
+
+    def jobs(self) -> list[Job]:
+        found: list[Job] = []
+        for subject in self.subjects():
+            audit = self.sweep(subject)
+            common: dict[str, Any] = {
+                "model": subject.model,
+                "data": subject.data,
+                "eps": subject.eps,
+                "attack": self.attack,
+            }
+            common |= {"inv_temperature": self.grid, "seed": self.seed}
+            counted, followed = {"per_class": self.per_class}, {"audit": f"{{{audit.name}}}", "image": self.image}
+            found += [
+                *subject.jobs,
+                audit,
+                Derive(f"{subject.name}-gradients", f"{__name__}:gradients", {**common, **counted}),
+                Derive(f"{subject.name}-path", f"{__name__}:path", {**common, **followed}),
+            ]
+        return found
+
+    def outcome(self, done: Done) -> Outcome:
+        sweeps = self.sweeps(done)
+        sweep = pd.concat([_sweep(name, own, _dead(done, name)) for name, own in sweeps.items()], ignore_index=True)
+        best = pd.DataFrame([_best(name, own, variant) for name, own in sweeps.items() for variant in VARIANTS])
+        flat = confidences(sweeps)
+        tables = {"sweep": sweep, "best": best, "best_by_class": _best_by_class(sweeps)}
+        tables |= {variant: _printed(sweeps, sound) for variant, sound in VARIANTS.items()}
+        charts = {"temperature": figure.draw(lines(sweeps))}
+        claims = [*_breaks_more(best), _spreads(best), _rise(sweeps, sweep)]
+        if flat is not None:
+            tables["confidence"] = flat
+            charts["confidence"] = confidence.draw({name: own.clean for name, own in sweeps.items()})
+            claims += [_flat_classes(sweeps), _flat_models(flat, best)]
+        for name in sweeps:
+            steps = done.table(f"{name}-path", "path.csv")
+            charts[f"path_{name}"] = confidence_path.draw(steps, str(steps["true_class"].iloc[0]))
+        return Outcome(tables, {name: figures.styled(chart) for name, chart in charts.items()}, claims, self.notes())
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+def _dead(done: Done, name: str) -> list[float]:
+    """The share of images without a gradient, in percent, along the grid."""
+    counted = done.table(f"{name}-gradients", "gradients.csv").groupby("inv_temperature")[["zero", "n"]].sum()
+    return list(100 * counted["zero"] / counted["n"])
+
+
+def _sweep(name: str, own: Sweep, dead: Sequence[float]) -> pd.DataFrame:
+    rows = []
+    for t, share in zip(own.grid, dead, strict=True):
+        row: dict[str, Any] = {"model": name, "inv_temperature": t, "images": len(own.clean)}
+        for variant, sound in VARIANTS.items():
+            total = overall.compute(own.rows[t, sound])
+            row |= {variant: 100 * total.value, f"{variant}_low": 100 * total.low, f"{variant}_high": 100 * total.high}
+        row |= _with_ends("float32_minus_sound", gap(own.rows[t, True], own.rows[t, False]))
+        rows.append({**row, "no_gradient": share})
+    return pd.DataFrame(rows)
+
+
+def _best(name: str, own: Sweep, variant: str) -> dict[str, Any]:
+    """The best 1/T besides 1 against PGD; the intervals hold although it is the best of several (Bonferroni)."""
+    level = 1 - 0.05 / len(own.others)
+    t = own.best(VARIANTS[variant], own.others)
+    rows = own.rows[t, VARIANTS[variant]]
+    row = {"model": name, "variant": variant, "inv_temperature": t, "images": len(rows)}
+    row |= {"pgd": 100 * own.pgd.correct.mean(), "accuracy": 100 * rows.correct.mean()}
+    row |= _with_ends("change", gap(own.pgd, rows, level))
+    row |= {"cv_percent2": cv.compute(rows), **_with_ends("cv_change", cv_change(own.pgd, rows, level))}
+    drawn = resampled([own.pgd, rows])
+    extent = 100 * (np.nanmax(drawn, axis=2) - np.nanmin(drawn, axis=2))
+    change = 100 * (mcd.compute(rows) - mcd.compute(own.pgd))
+    ends = interval(extent[:, 1] - extent[:, 0], level)
+    return row | {"mcd": 100 * mcd.compute(rows), **_with_ends("mcd_change", (change, *ends))}
+
+
+def _best_by_class(sweeps: Mapping[str, Sweep]) -> pd.DataFrame:
+    parts = []
+    for name, own in sweeps.items():
+        for variant, sound in VARIANTS.items():
+            t = own.best(sound, own.others)
+            frame = gap_by_class(own.pgd, own.rows[t, sound])
+            frame = frame.rename(columns={"first": "pgd", "second": "accuracy", "difference": "change"})
+            parts.append(pd.DataFrame({"model": name, "variant": variant, "inv_temperature": t, **frame}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _printed(sweeps: Mapping[str, Sweep], sound: bool) -> pd.DataFrame:
+    """As the papers print it: total, classes (unless they are too many), CV and MCD, and their changes against PGD."""
+    rows = []
+    for name, own in sweeps.items():
+        before = _measures(own.pgd)
+        for t in own.grid:
+            now = _measures(own.rows[t, sound])
+            changes = {f"change_{key}": now[key] - before[key] for key in now}
+            rows.append({"model": name, "inv_temperature": t, **now, **changes})
+    return pd.DataFrame(rows)
+
+
+def _measures(rows: Records) -> dict[str, float]:
+    found = {"total": 100 * float(rows.correct.mean()), "cv_percent2": cv.compute(rows), "mcd": 100 * mcd.compute(rows)}
+    return {**found, **by_name(rows), **found} if rows.num_classes <= WIDEST else found  # last: its names are its own
+
+
+def _with_ends(name: str, found: tuple[float, float, float]) -> dict[str, float]:
+    return dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
+
+
+# ---- claims ----------------------------------------------------------------------------------------------------------
+
+
+def _breaks_more(best: pd.DataFrame) -> list[Claim]:
+    claims = []
+    for row in best.to_dict("records"):
+        low, high = row["change_low"], row["change_high"]
+        numbers = f"{row['change']:+.1f} points ({low:.1f} to {high:.1f}) at 1/T = {row['inv_temperature']:g}"
+        text = f"Temperature-PGD ({row['variant']}) breaks more images of {row['model']} than PGD."
+        claims.append(Claim("tian2021:table3", text, falls_short(low, high), numbers))
+    return claims
+
+
+def _spreads(best: pd.DataFrame) -> Claim:
+    own = best[best["variant"] == "float32"]
+    numbers = "; ".join(
+        f"{row['model']}: CV {row['cv_change']:+.1f} ({row['cv_change_low']:.1f} to {row['cv_change_high']:.1f}), "
+        f"MCD {row['mcd_change']:+.1f} ({row['mcd_change_low']:.1f} to {row['mcd_change_high']:.1f})"
+        for row in own.to_dict("records")
+    )
+    verdict = all_held(*(exceeds(*ends) for ends in zip(own["cv_change_low"], own["cv_change_high"], strict=True)))
+    return Claim("tian2021:table3", "At the best 1/T classes differ more than under PGD: CV grows.", verdict, numbers)
+
+
+def _rise(sweeps: Mapping[str, Sweep], sweep: pd.DataFrame) -> Claim:
+    """Of the models that look more robust at the largest 1/T: are they so in exact arithmetic too?"""
+    numbers: list[str] = []
+    verdicts: set[Verdict] = set()
+    for name, own in sweeps.items():
+        t = own.grid[-1]
+        plain, sound = (gap(own.pgd, own.rows[t, kind]) for kind in VARIANTS.values())
+        if not plain[1] > 0:
+            continue
+        row = sweep[(sweep["model"] == name) & (sweep["inv_temperature"] == t)].iloc[0]
+        said = [f"{change:+.1f} ({low:.1f} to {high:.1f})" for change, low, high in (plain, sound)]
+        numbers.append(f"{name}: {said[0]} in float32, {said[1]} sound; {row['no_gradient']:.0f}% without gradient")
+        rounding = row["float32_minus_sound_low"] > 0
+        verdicts.add("held" if sound[1] > 0 else "did not hold" if rounding else "not decided here")
+    text = "A steep model is more robust at large 1/T than under PGD, and not only by rounding."
+    verdict: Verdict = verdicts.pop() if len(verdicts) == 1 else "not decided here"
+    told = "; ".join(numbers) or "no model looks more robust at the largest 1/T"
+    return Claim("tian2020:table6", text, verdict, told)
+
+
+def _flat_classes(sweeps: Mapping[str, Sweep]) -> Claim:
+    """CVC of one half of the images against robustness of the other, so that no image counts on both sides."""
+    found = {}
+    for name, own in sweeps.items():
+        first, second = halves([own.clean, own.pgd])
+        found[name] = correlation(cvc.compute(first[0]).values, accuracy.compute(second[1]).values)
+    numbers = "; ".join(
+        f"{name}: Spearman {rho:.2f} ({low:.2f} to {high:.2f})" for name, (rho, low, high) in found.items()
+    )
+    text = "The outputs for vulnerable classes are flatter: CVC grows with robustness."
+    return Claim("tian2021:figure3a", text, all_held(*(exceeds(low, high) for _, low, high in found.values())), numbers)
+
+
+def _flat_models(flat: pd.DataFrame, best: pd.DataFrame) -> Claim:
+    own = best[best["variant"] == "sound"].set_index("model")["change"]
+    mean = flat.groupby("model")["cvc"].mean().loc[own.index]
+    rho, low, high = correlation(mean.to_numpy(), own.to_numpy())
+    pairs = "; ".join(f"{name}: CVC {mean[name]:.4f}, {own[name]:+.1f} points" for name in own.index)
+    text = "The flatter a model's outputs, the more Temperature-PGD gains on it."
+    return Claim("tian2021:table3", text, exceeds(low, high), f"Spearman {rho:.2f} ({low:.2f} to {high:.2f}); {pairs}")
+
+
+# ---- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def gradients(
+    folder: Path,
+    place: Place,
+    model: str,
+    data: str,
+    eps: str | float,
+    attack: str,
+    inv_temperature: Sequence[float],
+    seed: int,
+    per_class: int | None,
+) -> None:
+    """gradients.csv: at each 1/T, of how many images of each class the float32 gradient is exactly zero where PGD
+    starts: inv_temperature, class, n, zero."""
+    images, module = _loaded(place, model, data)
+    images = images.subset(per_class=per_class, seed=seed)
+    size = images.num_classes
+    zero = np.zeros((len(inv_temperature), size), dtype=np.int64)
+    for begin in range(0, len(images), _BATCH):
+        rows = _started(attack, module, images.take(np.arange(begin, min(begin + _BATCH, len(images)))), eps, seed)
+        for number, t in enumerate(inv_temperature):
+            zero[number] += np.bincount(_without_gradient(module, rows, t), minlength=size)
+    n = np.bincount(images.labels, minlength=size)
+    frame = pd.concat(
+        pd.DataFrame({"inv_temperature": t, "class": images.class_names, "n": n, "zero": zero[number]})
+        for number, t in enumerate(inv_temperature)
+    )
+    write_text(folder / "gradients.csv", frame.to_csv(index=False))
+
+
+def _without_gradient(module: nn.Module, rows: Rows, inv_temperature: float) -> Any:
+    """The labels of the images at which the gradient is exactly zero."""
+    y = rows["y"]
+    _, g = value_and_gradient(module, rows["x_adv"], lambda z: cross_entropy(z, y, inv_temperature))
+    return y[g.flatten(1).abs().amax(1) == 0].cpu().numpy()
+
+
+def path(
+    folder: Path,
+    place: Place,
+    model: str,
+    data: str,
+    eps: str | float,
+    attack: str,
+    inv_temperature: Sequence[float],
+    seed: int,
+    audit: str,
+    image: int | None,
+) -> None:
+    """path.csv: one image's probabilities after each step of PGD and of Temperature-PGD at its best 1/T in float32.
+
+    Columns: step, class, probability, attack, image, true_class.
+    """
+    own = Sweep.of(Audit.load(audit), attack, inv_temperature)
+    best = own.best(False, own.others)
+    chosen = _telling(own.pgd, own.rows[best, False]) if image is None else image
+    images, module = _loaded(place, model, data)
+    at = np.flatnonzero(images.positions == chosen)
+    if not at.size:
+        raise UserError(f"{data} has no test image {chosen}; give --image an index such as {images.positions[0]}.")
+    one, parts = images.take(at[:1]), []
+    for t, title in ((1.0, "PGD"), (best, f"Temperature-PGD, 1/T = {best:g}")):
+        probabilities = _followed(specs(attack, [t])[t, False], module, one, eps, seed)
+        for step, p in enumerate(probabilities):
+            parts.append(pd.DataFrame({"step": step, "class": one.class_names, "probability": p, "attack": title}))
+    frame = pd.concat(parts).assign(image=chosen, true_class=one.class_names[one.labels[0]])
+    write_text(folder / "path.csv", frame.to_csv(index=False))
+
+
+def _followed(attack: str, module: nn.Module, image: Images, eps: str | float, seed: int) -> list[list[float]]:
+    """The probabilities of one image at the start and after every step."""
+    (own,) = parse(attack).values()
+    rows, found = _started(attack, module, image, eps, seed), []
+    for step in range(own.steps + 1):
+        rows = own.advance(module, rows, "linf") if step else rows
+        with torch.no_grad():
+            found.append(module(rows["x_adv"])[0].softmax(0).tolist())
+    return found
+
+
+def _telling(pgd: Records, other: Records) -> int:
+    """An image that PGD leaves standing and the other breaks; else one left standing, else any; the first such."""
+    right, broken = pgd.correct, ~other.correct  # both ordered by image
+    return int(pgd.index[np.lexsort((pgd.index, ~right, ~(right & broken)))[0]])
+
+
+def _loaded(place: Place, model: str, data: str) -> tuple[Images, nn.Module]:
+    """The test images and the model, as an audit loads them."""
+    images = images_of(data, place.root, "test", place.download, None, None)
+    return images, module_of(model, None, None, images, None, place.device).requires_grad_(False)
+
+
+def _started(attack: str, module: nn.Module, images: Images, eps: str | float, seed: int) -> Rows:
+    """The rows of a PGD at its start: the same random start as in an audit with this seed."""
+    device = device_of(module)
+    x, y = (part.to(device) for part in images.batch(np.arange(len(images))))
+    index = torch.from_numpy(images.positions)
+    key = draws.keys(seed, index, 0) + draws.keys(seed, torch.zeros_like(index), 1)
+    (own,) = parse(attack).values()
+    return own.begin(module, fresh(x, y, spec.number(eps), key.to(device)), "linf")

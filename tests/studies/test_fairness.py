@@ -1,0 +1,155 @@
+"""Methods for fairness against their base: the numbers, who starts from whom, and what is claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import classwise as cw
+from classwise import studies
+from classwise.attacks.autoattack import Autoattack
+from classwise.attacks.fgsm import Fgsm
+from classwise.attacks.pgd import Pgd
+from classwise.errors import UserError
+from classwise.metrics import rho
+from classwise.results import Audit
+from classwise.studies.fairness import Fairness
+from classwise.studies.graph import Train
+
+QUICK = ["train.epochs=1", "data.per_class=24", "data.validation=4", "method.steps=2", "validate.attack=pgd-2"]
+
+
+@pytest.fixture(scope="module")
+def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.Outcome]:
+    out = tmp_path_factory.mktemp("study")
+    options: dict[str, Any] = {"recipe": ["desk/digits/trades", "desk/digits/frl_rw"], "set": QUICK}
+    options |= {"model": [str(models["madry"])], "attack": ["pgd-2"], "per_class": 6, "autoattack_per_class": 2}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Autoattack, "members", lambda self: [Fgsm(), Pgd(steps=2)])  # the real one takes minutes
+        return out, studies.run(studies.parse("fairness", {**options, "linear_epochs": 1}), out)
+
+
+def test_numbers_are_the_audits(found: tuple[Path, studies.Outcome]) -> None:
+    out, outcome = found
+    audits = {name: cw.Audit.load(out / "jobs" / f"{name}-audit") for name in ("trades", "frl_rw", "madry")}
+    table = outcome.tables["methods"].set_index(["attack", "model"])
+    for attack in ("clean", "pgd-2"):
+        for name, audit in audits.items():
+            accuracy = 100 * audit.by_class(attack)["accuracy"]
+            row = table.loc[(attack, name)]
+            assert row["average"] == pytest.approx(accuracy.mean())
+            assert row["worst"] == pytest.approx(accuracy.min())
+            assert row["cv_percent2"] == pytest.approx(accuracy.var(ddof=0))
+            np.testing.assert_equal(row["rho"], rho.compute(audit.rows(attack), audits["trades"].rows(attack)))
+    summary = outcome.tables["summary"].set_index("model")
+    assert summary.loc["madry"]["pgd-2_avg"] == table.loc[("pgd-2", "madry")]["average"]
+    assert summary.loc["madry"]["natural_worst"] == table.loc[("clean", "madry")]["worst"]
+
+
+def test_autoattack_counts_what_any_of_its_attacks_breaks(found: tuple[Path, studies.Outcome]) -> None:
+    out, outcome = found
+    audit = cw.Audit.load(out / "jobs" / "madry-autoattack")
+    assert audit.headline == "worst_case"
+    row = outcome.tables["methods"].set_index(["attack", "model"]).loc[("autoattack", "madry")]
+    assert row["images"] == 20
+    assert row["average"] == pytest.approx(100 * audit.records.worst_case().correct.mean())
+
+
+def test_a_method_that_fine_tunes_starts_from_the_base(found: tuple[Path, studies.Outcome]) -> None:
+    out, _ = found
+    config = (out / "jobs" / "frl_rw" / "config.toml").read_text()
+    assert str(out / "jobs" / "trades" / "best.pt") in config
+    options = {"recipe": ["desk/digits/wat", "desk/digits/frl_rwrm", "desk/digits/trades"], "autoattack_per_class": 0}
+    jobs = studies.parse("fairness", {**options, "set": QUICK}).jobs()
+    trainings = {job.name: job for job in jobs if isinstance(job, Train)}
+    assert trainings["frl_rwrm"].after == {"trades"}
+    assert not trainings["wat"].after
+    assert not any("autoattack" in job.name for job in jobs)
+
+
+def test_the_bound_is_beside_what_was_measured(found: tuple[Path, studies.Outcome]) -> None:
+    _, outcome = found
+    bound = outcome.tables["bound"]
+    assert ((bound["vacuous"] == "yes") == (bound["total"] >= 1)).all()
+    (claim,) = (claim for claim in outcome.claims if claim.source == "li2023:theorem3")
+    assert claim.verdict == "not decided here"
+    assert "vacuous, being above 1" in claim.numbers
+
+
+def test_everything_is_drawn(found: tuple[Path, studies.Outcome]) -> None:
+    assert set(found[1].figures) == {"radar_pgd-2", "radar_autoattack", "scatter_pgd-2", "scatter_autoattack"}
+    assert (found[0] / "figures" / "radar_autoattack.svg").is_file()
+
+
+@pytest.fixture
+def judged(models: dict[str, Path], audit_of: Callable[..., Audit]) -> Callable[..., studies.Outcome]:
+    """The outcome where each model has so many of 500 right in each class under pgd-2."""
+
+    def judge(bound: dict[str, float] | None = None, **right: list[int]) -> studies.Outcome:
+        audits = {f"{name}-audit": audit_of({"pgd-2": counts}, support=[500] * 3) for name, counts in right.items()}
+        given = tuple(f"{name}={models['madry']}" for name in right)
+        tables = {
+            "bound.csv": pd.DataFrame([{"form": form, **(bound or {})} for form in ("as stated", "tightened")]),
+            "classes.csv": pd.DataFrame({"error": [0.5], "wrong": [1]}),
+        }
+        done = SimpleNamespace(audit=audits.__getitem__, table=lambda _, file: tables[file])
+        epochs = 0 if bound is None else 1
+        study = Fairness(model=given, attack=("pgd-2",), autoattack_per_class=0, linear_epochs=epochs)
+        return study.outcome(done)  # type: ignore[arg-type]
+
+    return judge
+
+
+def verdicts(outcome: studies.Outcome) -> dict[str, str]:
+    return {claim.text.partition(" the worst")[0]: claim.verdict for claim in outcome.claims}
+
+
+def test_claims_are_judged_by_intervals(judged: Callable[..., studies.Outcome]) -> None:
+    outcome = judged(trades=[400, 300, 100], wat=[380, 290, 180], frl_rw=[390, 290, 102], csl=[300, 200, 50])
+    found = verdicts(outcome)
+    assert found["wat raises"] == "held"
+    assert found["frl_rw raises"] == "not decided here"
+    assert found["csl raises"] == "did not hold"
+    assert found["wat has the best rho."] == "held"
+    row = outcome.tables["methods"].query("attack == 'pgd-2' and model == 'wat'").iloc[0]
+    assert row["rho"] == pytest.approx(80 / 100 + (850 - 800) / 800)
+    assert row["rho_low"] < row["rho"] < row["rho_high"]
+    base = outcome.tables["methods"].query("model == 'trades'")
+    assert (base[["rho", "rho_low", "rho_high"]] == 0).all(axis=None)
+
+
+def test_another_method_has_the_best_rho(judged: Callable[..., studies.Outcome]) -> None:
+    found = verdicts(judged(trades=[400, 300, 100], wat=[380, 290, 130], frl_rw=[390, 290, 220]))
+    assert found["wat has the best rho."] == "did not hold"
+    assert "wat has the best rho." not in verdicts(judged(trades=[400, 300, 100], frl_rw=[390, 290, 220]))
+
+
+def test_without_a_right_image_in_a_class_rho_is_not_defined(judged: Callable[..., studies.Outcome]) -> None:
+    outcome = judged(trades=[400, 300, 0], wat=[380, 290, 130])
+    assert verdicts(outcome)["wat has the best rho."] == "not decided here"
+    assert "a class of the base is never right" in outcome.claims[-1].numbers
+
+
+@pytest.mark.parametrize(
+    ("total", "verdict"), [(0.7, "held"), (0.3, "did not hold"), (0.5, "not decided here"), (3.0, "not decided here")]
+)
+def test_the_theorem_holds_only_if_it_says_something(
+    total: float, verdict: str, judged: Callable[..., studies.Outcome]
+) -> None:
+    bound = {"total": total, "measured": 0.5, "measured_low": 0.4, "measured_high": 0.6}
+    outcome = judged(bound, trades=[400, 300, 100], wat=[380, 290, 180])
+    assert outcome.claims[-1].source == "li2023:theorem3"
+    assert outcome.claims[-1].verdict == verdict
+
+
+def test_a_base_alone_is_refused(models: dict[str, Path]) -> None:
+    with pytest.raises(UserError, match="give a model to compare"):
+        studies.parse("fairness", {"model": [f"trades={models['madry']}"]}).jobs()
+    with pytest.raises(UserError, match="unknown model for --base 'trades'"):
+        studies.parse("fairness", {"model": [str(models["madry"])]}).jobs()
