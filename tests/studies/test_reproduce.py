@@ -86,6 +86,25 @@ def test_rows_of_another_data_set_are_not_ours() -> None:
     }
 
 
+def test_a_sweep_of_temperatures_is_read_at_each_models_best() -> None:
+    own = {"airplane": 60.0, "change_airplane": -1.0, "total": 50.0, "change_total": -2.0}
+    own |= {"cv_percent2": 200.0, "change_cv_percent2": 5.0, "mcd": 40.0, "change_mcd": 1.0}
+    rows = [{"model": "mart", "inv_temperature": t, **own, "total": 50.0 + t} for t in (2.0, 5.0)]
+    best = [
+        {"model": "mart", "variant": variant, "inv_temperature": t} for variant, t in (("float32", 5.0), ("sound", 2.0))
+    ]
+    outcome = Outcome({"float32": pd.DataFrame(rows), "best": pd.DataFrame(best)})
+    found = (
+        reproduce.beside(reproduce.plan("tian2021:table3"), outcome).dropna(subset="ours").set_index("column")["ours"]
+    )
+    assert found.to_dict() == {
+        "total": 55.0, "0": 60.0, "cv": 200.0, "mcd": 40.0,
+        "change_total": -2.0, "change_0": -1.0, "change_cv": 5.0, "change_mcd": 1.0,
+    }  # fmt: skip
+    changes = reproduce.beside(reproduce.plan("tian2020:table4"), outcome).dropna(subset="ours")
+    assert set(changes["row"]) == {"MART, 2"}  # 5 is not among the printed ones
+
+
 def test_printed_numbers_come_first_and_misprints_and_differences_are_said() -> None:
     chosen = reproduce.plan("tian2021:table1", "desk")
     outcome = reproduce.with_outcome(chosen, attacks_outcome())

@@ -42,49 +42,40 @@ def attacks(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
 
 def best_temperature(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
     """KDD Table 3, ICLR Table 3: each defence at its best 1/T in plain float32, as the papers computed it."""
-    best, by_class = (outcome.tables[name] for name in ("best", "best_by_class"))
-    places = {name: number for number, name in numbers.items()}
-    for _, row in best[best["variant"] == "float32"].iterrows():
-        values = {"total": row["accuracy"], "change_total": row["change"], "cv": row["cv_percent2"]}
-        values |= {"change_cv": row["cv_change"], "mcd": row["mcd"], "change_mcd": row["mcd_change"]}
-        own = by_class[(by_class["model"] == row["model"]) & (by_class["variant"] == "float32")]
-        for _, line in own.iterrows():
-            number = places.get(str(line["class"]))
-            if number is not None:
-                values |= {number: line["accuracy"], f"change_{number}": line["change"]}
-        yield {"defense": str(row["model"])}, {column: float(value) for column, value in values.items()}
+    best = outcome.tables["best"]
+    chosen = best[best["variant"] == "float32"].set_index("model")["inv_temperature"]
+    for _, row in outcome.tables["float32"].iterrows():
+        if row["inv_temperature"] == chosen[row["model"]]:
+            yield {"defense": str(row["model"])}, _with_changes(row, numbers)
 
 
 def temperature_changes(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
     """ICLR Table 4: change against PGD at several 1/T."""
-    table = outcome.tables["changes"]
-    for _, row in table[table["variant"] == "float32"].iterrows():
+    for _, row in outcome.tables["float32"].iterrows():
         labels = {"defense": str(row["model"]), "inv_temperature": f"{row['inv_temperature']:g}"}
-        yield labels, {"change_total": float(row["total"]), **_classes(row, numbers, "change_")}
+        yield labels, _with_changes(row, numbers)
+
+
+def _with_changes(row: pd.Series[Any], numbers: Mapping[str, str]) -> dict[str, float]:
+    ours = {"total": "total", "cv": "cv_percent2", "mcd": "mcd", **numbers}
+    found = {}
+    for printed, name in ours.items():
+        if name in row.index:
+            found |= {printed: float(row[name]), f"change_{printed}": float(row[f"change_{name}"])}
+    return found
 
 
 def hypersphere_classes(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
     """ICLR Table 5: under PGD, the base's accuracy and the others' gain, class by class."""
-    places = {name: number for number, name in numbers.items()}
-    table = outcome.tables["classes"]
-    for model, own in table[table["inv_temperature"] == "PGD"].groupby("model", sort=False):
-        known = own[own["class"].astype(str).isin(places)]
-        columns = [places[str(name)] for name in known["class"]]
-        yield {"defense": str(model)}, dict(zip(columns, known["gain"].astype(float), strict=True))
-        yield {"defense": "Madry"}, dict(zip(columns, known["base"].astype(float), strict=True))
-    gains = outcome.tables["gains"]
-    for _, row in gains[(gains["variant"] == "float32") & (gains["inv_temperature"] == "1")].iterrows():
-        yield {"defense": str(row["model"])}, {"pgd20": float(row["accuracy"])}
-        yield {"defense": "Madry"}, {"pgd20": float(row["base"])}
+    for _, row in outcome.tables["pgd"].iterrows():
+        values = {"natural": float(row["natural"]), "pgd20": float(row["pgd"]), **_classes(row, numbers)}
+        yield {"defense": str(row["model"])}, values
 
 
 def hypersphere_sweep(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
     """ICLR Table 6: robust accuracy at each 1/T in plain float32."""
-    gains = outcome.tables["gains"]
-    for _, row in gains[gains["variant"] == "float32"].iterrows():
-        column = f"inv_temperature_{row['inv_temperature']}"
-        yield {"defense": str(row["model"])}, {column: float(row["accuracy"])}
-        yield {"defense": "Madry"}, {column: float(row["base"])}
+    for _, row in outcome.tables["float32"].iterrows():
+        yield {"defense": str(row["model"])}, {str(t): float(value) for t, value in row.drop("model").items()}
 
 
 def class_bias(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
