@@ -8,6 +8,7 @@ import pytest
 
 import classwise as cw
 from classwise import studies
+from classwise.studies.weight_norm import WeightNorm
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +40,25 @@ def test_each_model_gets_a_verdict_and_everything_is_written(found: tuple[Path, 
     assert len(pd.read_csv(out / "tables" / "norms.csv")) == 20
     assert (out / "figures" / "weight_norm.svg").read_text().startswith("<svg")
     assert "## Claims" in (out / "study.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("model", "ends", "verdict"),
+    [
+        ("standard", (0.2, 0.9), "did not hold"),
+        ("standard", (-0.6, 0.3), "held"),
+        ("standard", (float("nan"), float("nan")), "not decided here"),
+        ("madry", (0.2, 0.9), "held"),
+        ("madry", (-0.6, 0.3), "did not hold"),
+        ("madry", (-0.2, 0.8), "not decided here"),
+    ],
+)
+def test_verdicts_follow_the_interval(model: str, ends: tuple[float, float], verdict: str) -> None:
+    """Of the standard model the clean accuracy counts, which after standard training is all there is."""
+    used, other = ("clean", "robust") if model == "standard" else ("robust", "clean")
+    rows = [
+        {"model": model, "accuracy": used, "rho": 0.0, "low": ends[0], "high": ends[1]},
+        {"model": model, "accuracy": other, "rho": 0.0, "low": -0.01, "high": 0.01},
+    ]
+    study = WeightNorm(model=("x",))
+    assert [claim.verdict for claim in study._claims(pd.DataFrame(rows))] == [verdict]

@@ -58,7 +58,7 @@ def temperature_changes(outcome: Outcome, numbers: Mapping[str, str]) -> Iterato
 
 def _with_changes(row: pd.Series[Any], numbers: Mapping[str, str]) -> dict[str, float]:
     ours = {"total": "total", "cv": "cv_percent2", "mcd": "mcd", **numbers}
-    found = {}
+    found: dict[str, float] = {}
     for printed, name in ours.items():
         if name in row.index:
             found |= {printed: float(row[name]), f"change_{printed}": float(row[f"change_{name}"])}
