@@ -18,7 +18,7 @@ from typer.cli import get_docs_for_click
 from typer.main import get_command
 
 import classwise
-from classwise import attacks, figures, metrics, published, tables
+from classwise import attacks, figures, metrics, published, studies, tables
 from classwise import cli as command_line
 from classwise import methods as training_methods
 
@@ -51,6 +51,11 @@ def metric_list() -> str:
 def figure_list() -> str:
     """Every figure: what it shows, and its options."""
     return _entries(figures, figures.names(), lambda name: _file(figures, name).draw)
+
+
+def study_list() -> str:
+    """Every study: what it asks, and its options."""
+    return _entries(studies, studies.names(), studies.study_class)
 
 
 def command_list() -> str:
@@ -103,6 +108,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "methods": method_list,
     "metrics": metric_list,
     "published": published_list,
+    "studies": study_list,
 }
 
 
@@ -111,7 +117,7 @@ def _entries(package: ModuleType, names: list[str] | tuple[str, ...], made_by: C
 
 
 def _file(package: ModuleType, name: str) -> ModuleType:
-    return importlib.import_module(f"{package.__name__}.{name}")
+    return importlib.import_module(f"{package.__name__}.{name.replace('-', '_')}")
 
 
 def _entry(package: ModuleType, name: str, made: Any) -> str:

@@ -1,0 +1,97 @@
+"""The commands study and reproduce, as typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.studies.conftest import QUICK as CHANGES
+from typer.testing import CliRunner
+
+from classwise import cli_studies, published, studies
+from classwise.cli import app
+from classwise.errors import UserError
+
+QUICK = ("--per-class", "3", "--attack", "pgd-2", "--no-progress")
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, [*arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_options_are_the_studys_fields() -> None:
+    given = ["--inv-temperature", "1,2", "--model", "a", "--model=b=c.pt", "--per-class", "5"]
+    assert cli_studies._options(given, "temperature") == {
+        "inv_temperature": "1,2",
+        "model": ["a", "b=c.pt"],
+        "per_class": "5",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["weight-norm", "--modle", "x"], "unknown setting of weight-norm 'modle'; did you mean 'model'"),
+        (["weight-nrom"], "unknown study 'weight-nrom'; did you mean 'weight-norm'"),
+        (["weight-norm", "--model"], "--model needs a value"),
+        (["weight-norm", "runs/he"], "'runs/he' is not an option"),
+        (["weight-norm"], "no model to look at"),
+        (["weight-norm", "--model", "nowhere.pt"], "no checkpoint nowhere.pt"),
+        (["weight-norm", "--jobs", "0"], "--jobs must be at least 1"),
+        (
+            ["weight-norm", "--recipe", "desk/digits/madry", "--engine", "rya"],
+            "unknown engine 'rya'; did you mean 'ray'",
+        ),
+    ],
+)
+def test_mistakes_are_named_before_anything_runs(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=said):
+        CliRunner().invoke(app, ["study", *arguments], catch_exceptions=False)
+
+
+def test_a_study_prints_its_tables_and_verdicts_and_is_done_once(models: dict[str, Path], tmp_path: Path) -> None:
+    command = ("study", "weight-norm", "--model", str(models["madry"]), *QUICK, "--out", str(tmp_path / "out"))
+    first = run(*command)
+    assert "correlation" in first
+    assert "robustness grows" in first
+    mark = tmp_path / "out/jobs/madry-audit/job.json"
+    made = mark.stat().st_mtime_ns
+    assert run(*command).endswith(first[first.index("\ncorrelation") :])
+    assert mark.stat().st_mtime_ns == made
+
+
+def test_studies_share_a_pool(models: dict[str, Path], tmp_path: Path) -> None:
+    shared = ("--model", str(models["madry"]), *QUICK, "--pool", str(tmp_path / "pool"))
+    run("study", "weight-norm", *shared, "--out", str(tmp_path / "norms"))
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("pool/*/job.json")}
+    run("study", "similarity", *shared, "--permutations", "99", "--out", str(tmp_path / "similarity"))
+    after = {path: path.stat().st_mtime_ns for path in tmp_path.glob("pool/*/job.json")}
+    assert before.items() < after.items()  # the audit was there already, only the logits were not
+    assert len(after) == len(before) + 1
+
+
+def test_a_finished_run_folder_stands_for_a_job(models: dict[str, Path], tmp_path: Path) -> None:
+    recipe = [part for change in (*CHANGES,) for part in ("--set", change)]
+    command = ("study", "weight-norm", "--recipe", "desk/digits/madry", *recipe, *QUICK, "--out", str(tmp_path / "out"))
+    run(*command, "--use", f"madry={models['madry']}")
+    copied, given = (folder / "best.pt" for folder in (tmp_path / "out/jobs/madry", models["madry"]))
+    assert copied.read_bytes() == given.read_bytes()
+    with pytest.raises(UserError, match="made with other settings"):
+        run(*command[:-1], str(tmp_path / "other"), "--use", f"madry={models['standard']}")
+
+
+def test_every_study_is_listed() -> None:
+    output = run("list", "studies", "--json")
+    assert list(json.loads(output)) == studies.names()
+    assert {item.study for item in published.items()} - {None} <= set(studies.names())
+
+
+def test_reproduce_asks_which() -> None:
+    with pytest.raises(UserError, match="--list names them"):
+        CliRunner().invoke(app, ["reproduce"], catch_exceptions=False)
