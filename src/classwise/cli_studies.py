@@ -127,7 +127,7 @@ def _show_list() -> None:
 
     table = Table(box=None, pad_edge=False)
     for column in ("id", "what", "study", "desk", "paper"):
-        table.add_column(column, justify="right" if column in ("desk", "paper") else "left")
+        table.add_column(column, justify="right" if column in ("desk", "paper") else "left", no_wrap=column != "what")
     console = Console()
     with console.status("counting what each costs here …"):
         for item in published.items():

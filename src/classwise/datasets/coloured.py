@@ -1,12 +1,12 @@
-"""A colour behind the grey digits of each class (Tian et al., KDD 2021, §6.2 and Figure 5).
+"""Coloured: a grey data set in RGB with a colour behind the images of each class (`of`, `colours`).
 
     x̃ = m + (1 − m) b          m: the grey image, b: a colour of the image's class; strokes stay white, edges soft
 
-The paper adds "two sets of background colors to the training set and test set of each class" and trains and attacks at
-ε = 0.5: adversarial errors then stay among classes that share a background. Its text says no more than that 2 and 3
-share a background and 2 and 5 do not; which colours, which other classes, and whether an image has a colour of one set
-or there are two colours in all, only its Figure 5(a) shows. So the readings that agree with the text have names, and
-are meant to be compared:
+Tian et al. (KDD 2021, §6.2, Figure 5) add "two sets of background colors to the training set and test set of each
+class" and train and attack at ε = 0.5: adversarial errors then stay among classes that share a background. The text
+says no more than that 2 and 3 share a background and 2 and 5 do not; which colours, which other classes, and whether an
+image has a colour of one set or there are two colours in all, only Figure 5(a) shows. So the readings that agree with
+the text have names, and are meant to be compared:
 
     pairs      first set: one colour for 0 and 1, one for 2 and 3, …
     shifted    second set: one colour for 1 and 2, one for 3 and 4, …, one for the last and 0. Not the paper's pairing:
@@ -25,6 +25,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -68,6 +69,20 @@ class ColouredPixels:
         return grey + (1 - grey) * behind
 
 
+def load(
+    root: str | Path,
+    split: str = "test",
+    download: bool = False,
+    of: str = "mnist",
+    colours: str = "pairs",
+    seed: int = 0,
+) -> Images:
+    """A split of the data set `of`; `colours` is pairs, shifted, both, halves, random or black."""
+    from classwise import datasets  # here, because it reads this file
+
+    return coloured(datasets.load(of.replace(";", ","), root, split, download), colours, seed)
+
+
 def assignments() -> list[str]:
     """The names by which `coloured` knows how classes and colours go together."""
     return list(_ASSIGNMENTS)
@@ -103,10 +118,20 @@ def coloured(images: Images, colours: str | Mapping[str, Sequence[str]] = "pairs
         raise UserError(f"no background colour for the class {', '.join(bare)}; give every class one or more.")
     palette = list(dict.fromkeys(name for names in by_class.values() for name in names))
     number = np.zeros(len(images.pixels), dtype=np.int64)
-    keys = draws.keys(seed, torch.from_numpy(images.positions), _STREAM)
+    place = drawn(images.labels, images.positions, [len(by_class[name]) for name in images.class_names], seed)
     for label, name in enumerate(images.class_names):
         own = np.asarray([palette.index(colour) for colour in by_class[name]])
         rows = np.flatnonzero(images.labels == label)
-        number[images.positions[rows]] = own[draws.integer(keys[torch.from_numpy(rows)], len(own)).numpy()]
+        number[images.positions[rows]] = own[place[rows]]
     pixels = ColouredPixels(images.pixels, torch.tensor([rgb(name) for name in palette]), number)
     return dataclasses.replace(images, pixels=pixels, name=f"{images.name} on {said} colours")
+
+
+def drawn(labels: IntArray, index: IntArray, counts: Sequence[int], seed: int = 0) -> IntArray:
+    """Which of its class's colours each image has, `counts` being how many each class has."""
+    keys = draws.keys(seed, torch.from_numpy(np.array(index, dtype=np.int64)), _STREAM)
+    place = np.zeros(len(labels), dtype=np.int64)
+    for label, count in enumerate(counts):
+        rows = np.flatnonzero(labels == label)
+        place[rows] = draws.integer(keys[torch.from_numpy(rows)], count).numpy()
+    return place

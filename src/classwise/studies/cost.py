@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from classwise import attacks as attack_files
+from classwise import spec
 from classwise.attacks import Attack
 from classwise.attacks.rows import evaluations, needs_gradient
 from classwise.models import load_model
@@ -29,14 +30,17 @@ from classwise.training import recipe
 DATA = {
     "digits": ((1, 8, 8), 10, 1437, 360),
     "mnist": ((1, 28, 28), 10, 60_000, 10_000),
-    "fashion-mnist": ((1, 28, 28), 10, 60_000, 10_000),
-    "background-mnist": ((3, 28, 28), 10, 60_000, 10_000),
+    "fashion_mnist": ((1, 28, 28), 10, 60_000, 10_000),
     "cifar10": ((3, 32, 32), 10, 50_000, 10_000),
     "cifar100": ((3, 32, 32), 100, 50_000, 10_000),
     "svhn": ((3, 32, 32), 10, 73_257, 26_032),
     "stl10": ((3, 96, 96), 10, 5_000, 8_000),
+    "background_mnist": ((1, 28, 28), 10, 60_000, 10_000),
     "imagenet": ((3, 224, 224), 1000, 1_281_167, 50_000),
 }
+
+_CRAFTED = 40  # passes of an attack made on another model: twenty steps of PGD
+_COLOURED = {"background_mnist", "coloured"}  # grey images become colour images
 
 
 def operations(graph: Graph) -> dict[str, float | None]:
@@ -56,11 +60,11 @@ def operations_per_second() -> float:
 
 
 @functools.cache
-def forward(spec: str, shape: tuple[int, ...], num_classes: int) -> float:
+def forward(model: str, shape: tuple[int, ...], num_classes: int) -> float:
     """Operations of one image's way through a model."""
-    model = load_model(spec, num_classes=num_classes).eval()
+    network = load_model(model, num_classes=num_classes, in_channels=shape[0]).eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(torch.zeros(1, *shape))
+        network(torch.zeros(1, *shape))
     return float(counter.get_total_flops())
 
 
@@ -69,9 +73,19 @@ def passes(attack: Attack) -> float:
     return attack.steps * attack.restarts * evaluations(attack) * (2 if needs_gradient(attack) else 1)
 
 
+def _about(data: str) -> tuple[tuple[int, ...], int, int, int] | None:
+    """What is known of a data set; of one made of another (``coloured:of=mnist``) what is known of that."""
+    name, options = spec.split(data)
+    found = DATA.get(spec.split(options["of"].replace(";", ","))[0] if "of" in options else name)
+    if found is not None and name in _COLOURED:
+        (_, *sides), *rest = found
+        return ((3, *sides), *rest)  # type: ignore[return-value]
+    return found
+
+
 def _train(job: Train) -> float | None:
     chosen = recipe.load(job.recipe, [change for change in job.changes if "{" not in change])
-    found = DATA.get(chosen.data.name.partition(":")[0])
+    found = _about(chosen.data.name)
     if found is None:
         return None
     shape, classes, images, _ = found
@@ -88,13 +102,15 @@ def _train(job: Train) -> float | None:
 def _audit(job: Job, jobs: Mapping[str, Job]) -> float | None:
     if not isinstance(job, Audit):
         return None
-    found = DATA.get(job.data.partition(":")[0])
+    found = _about(job.data)
     source = jobs.get(job.model.partition("}")[0].lstrip("{"))
     if found is None:
         return None
     shape, classes, _, images = found
     per_class = job.options.get("per_class")
     images = min(images, per_class * classes) if per_class else images
-    spec = recipe.load(source.recipe, source.changes).model.spec if isinstance(source, Train) else job.model
-    named = attack_files.parse([attack for attack in job.attacks if "{" not in attack])
-    return images * forward(spec, shape, classes) * (1 + sum(passes(attack) for attack in named.values()))
+    model = recipe.load(source.recipe, source.changes).model.spec if isinstance(source, Train) else job.model
+    known = [attack for attack in job.attacks if "{" not in attack]
+    spent = sum(passes(attack) for attack in attack_files.parse(known).values()) if known else 0.0
+    spent += _CRAFTED * (len(job.attacks) - len(known))
+    return images * forward(model, shape, classes) * (1 + spent)

@@ -18,6 +18,7 @@ Line: TypeAlias = "tuple[dict[str, str], dict[str, float]]"
 Reader: TypeAlias = "Callable[[Outcome, Mapping[str, str]], Iterator[Line]]"
 
 _FRACTION = 1e-4  # li2023 prints CV in fractions squared
+_IMAGES = 1000  # test images of a class of CIFAR-10, which KDD Table 4 counts
 _ATTACKS = {"cw": "cw_inf"}
 _METHOD_ATTACKS = {"clean": "natural", "pgd": "pgd100", "margin_pgd": "cw", "autoattack": "autoattack"}
 
@@ -88,6 +89,22 @@ def class_bias(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
         yield {"dataset": str(row["data"])}, {f"{kind}_cv": row["CV (%²)"], f"{kind}_mcd": row["MCD (%)"]}
 
 
+def backgrounds(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
+    """KDD Table 4: predictions for a class, for 1000 images of it, of the first model and of the adjusted one."""
+    table = outcome.tables["predictions"]
+    first = table["model"].iloc[0]
+    for _, row in table.iterrows():
+        own, white = row["model"] == first, row["background"] == "white"
+        if row["background"] == "original" and own:
+            line = "Original image"
+        elif white:
+            line = "white background" if own else "training adjustment method"
+        else:
+            continue
+        each = {column: value * _IMAGES / row["n"] for column, value in _classes(row, numbers).items()}
+        yield {"test_set": f"{line} ({row['prediction']})"}, each
+
+
 def fairness(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
     """WAT's Tables 1, 2, 4, 5: average, worst, CV and ρ of each method under each attack."""
     for _, row in outcome.tables["methods"].iterrows():
@@ -119,6 +136,7 @@ READERS: dict[str, Reader] = {
     "tian2020:table4": temperature_changes,
     "tian2020:table5": hypersphere_classes,
     "tian2020:table6": hypersphere_sweep,
+    "tian2021:table4": backgrounds,
     "tian2021:table5": class_bias,
     "li2023:table1": fairness,
     "li2023:table2": fairness,

@@ -1,0 +1,213 @@
+"""Does robustness depend on what is behind the object? (Tian et al. 2021, Section 6.2, Figures 5, 6 and Table 4.)
+
+Two parts. `mnist`: digits in front of a colour that two classes share are trained and attacked at ε = 0.5; errors under
+attack are to follow the background and natural ones are not (`shared_background`). `white`: the background of photos is
+replaced at inference; white is to make the weakest class more robust, natural predictions are to stay, and a training
+adjusted for that class adds to it (`replaced_background`). Controls are ours: other pairings, colours and masks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from classwise import datasets
+from classwise.datasets.background import MEAN, NOISE, rgb
+from classwise.errors import UserError, place_of, unknown
+from classwise.records import Protocol
+from classwise.studies import background_pictures, replaced_background, shared_background
+from classwise.studies.background_pictures import GRABCUT
+from classwise.studies.graph import Derive, Job
+from classwise.studies.outcome import Done, Outcome
+from classwise.studies.replaced_background import ORIGINAL, View, chosen_class, views
+from classwise.studies.study import OfModels
+from classwise.studies.subjects import Subject, recipe_subject
+from classwise.studies.together import require_same_setting
+from classwise.training.recipe import load
+
+_MASKS, _PICTURES = "masks", "pictures"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Background(OfModels):
+    """Robustness and the background.
+
+    part: mnist, white, or both; without a model or recipe only mnist. protocol: "final" judges the last step alone, as
+    the paper does, and attacks what is wrong already too; "any" leaves an image at the first point that breaks it.
+    Of mnist: mnist_recipe, mnist_set: the training, of any grey data set, and settings of it to change; mnist_eps: of
+    training and attack; mnist_attack; pairing: which classes share a background (pairs, shifted, both, halves), and
+    controls (random, black), each trained once.
+    Of white: attack: what robustness is measured by; class_name: the class in question, by default the first model's
+    weakest; masks: a file, a folder or grabcut; colour: backgrounds, the one in question first, then controls (a
+    colour, noise, mean); others: images of each other class; adjusted: the name of the model trained for the class.
+    """
+
+    part: Literal["mnist", "white", "both"] = "both"
+    protocol: Protocol = "final"
+    mnist_recipe: str = "desk/mnist/madry"
+    mnist_set: tuple[str, ...] = ("method.step=0.04", "validate.attack=pgd:steps=10,step=0.04")
+    mnist_eps: str = "0.5"
+    mnist_attack: str = "pgd:steps=40,step=0.01"
+    pairing: tuple[str, ...] = ("pairs", "shifted")
+    attack: str = "pgd-20"
+    class_name: str | None = None
+    masks: str = GRABCUT
+    colour: tuple[str, ...] = ("white", "grey", "black")
+    others: int = 100
+    adjusted: str | None = None
+
+    def __post_init__(self) -> None:
+        shared_background.check_pairings(self._pairings)
+        if not self._colours:
+            raise UserError("no background: give at least one --colour, such as white.")
+        for colour in self._colours:
+            if colour not in (NOISE, MEAN):
+                rgb(colour)
+        if self.others < 0:
+            raise UserError(f"--others must be 0 or more images of each other class, got {self.others}.")
+        if self.masks != GRABCUT and not Path(self.masks).expanduser().exists():
+            raise UserError(f"there are no masks at {self.masks}; give a .npy or .npz file, a folder, or {GRABCUT}.")
+
+    def jobs(self) -> list[Job]:
+        return [*(self._mnist_jobs() if self._has_mnist else ()), *(self._white_jobs() if self._has_white else ())]
+
+    def outcome(self, done: Done) -> Outcome:
+        parts = []
+        if self._has_mnist:
+            audits = {pairing: done.audit(f"on-{pairing}-audit") for pairing in self._pairings}
+            parts.append(shared_background.outcome(audits))
+        if self._has_white:
+            parts.append(self._white(done))
+        return Outcome(
+            {name: table for part in parts for name, table in part.tables.items()},
+            {name: chart for part in parts for name, chart in part.figures.items()},
+            [claim for part in parts for claim in part.claims],
+            [note for part in parts for note in part.notes],
+        )
+
+    def _audit(self, subject: Subject, suffix: str, attack: str, per_class: int | None = None) -> Job:
+        return subject.audit(suffix, [attack], per_class=per_class, seed=self.seed, protocol=self.protocol)
+
+    # ---- digits that share a background ------------------------------------------------------------------------------
+
+    @property
+    def _has_mnist(self) -> bool:
+        return self.part != "white"
+
+    @property
+    def _pairings(self) -> list[str]:
+        return _listed(self.pairing)
+
+    def _mnist_jobs(self) -> list[Job]:
+        made: list[Job] = []
+        grey = load(self.mnist_recipe, self.mnist_set).data.name.replace(",", ";")
+        for pairing in self._pairings:
+            data = json.dumps(f"coloured:of={grey},colours={pairing}")
+            changes = (f"threat.eps={self.mnist_eps}", *self.mnist_set, f"data.name={data}")
+            subject = recipe_subject(f"on-{pairing}", self.mnist_recipe, changes)
+            made += [
+                *subject.jobs,
+                subject.audit("audit", [self.mnist_attack], per_class=self.per_class, seed=self.seed),
+            ]
+        return made
+
+    # ---- another background at inference -----------------------------------------------------------------------------
+
+    @property
+    def _has_white(self) -> bool:
+        return self.part == "white" or (self.part == "both" and bool(self.model or self.recipe))
+
+    @property
+    def _colours(self) -> list[str]:
+        return _listed(self.colour)
+
+    @property
+    def _views(self) -> list[View]:
+        return views(self._colours)
+
+    def _checked(self) -> list[Subject]:
+        """The models, all for one data set, the adjusted one among them; one that is not comes first."""
+        found = self.subjects()
+        require_same_setting(found)
+        names = [subject.name for subject in found]
+        if self.adjusted is not None and self.adjusted not in names:
+            raise unknown("model (--adjusted)", self.adjusted, names)
+        if [self.adjusted] == names:
+            raise UserError(f"{self.adjusted} is the only model; give the one it is to be compared with as well.")
+        known = datasets.class_names(found[0].data)
+        if self.class_name is not None and known is not None:
+            place_of(self.class_name, known, f"class of {found[0].data}")
+        return sorted(found, key=lambda subject: subject.name == self.adjusted)
+
+    def _white_jobs(self) -> list[Job]:
+        found = self._checked()
+        first, data = found[0], found[0].data
+        source = self.masks if self.masks == GRABCUT else str(Path(self.masks).expanduser().resolve())
+        arguments = {
+            "data": data,
+            "source": source,
+            "audit": f"{{{first.name}-audit}}",
+            "class_name": self.class_name,
+            "per_class": self.per_class,
+            "others": self.others,
+            "seed": self.seed,
+        }
+        made: list[Job] = [Derive(_MASKS, f"{background_pictures.__name__}:make_masks", arguments)]
+        for subject in found:
+            made += subject.jobs
+            made.append(self._audit(subject, "audit", self.attack, self.per_class))
+            made += [self._audit(self._on(subject, view), view.job, self.attack) for view in self._views]
+        shown = {
+            "data": data,
+            "replaced": self._on(first, self._views[0]).data,
+            "original": f"{{{first.name}-audit}}",
+            "changed": f"{{{first.name}-{self._views[0].job}}}",
+            "class_name": self.class_name,
+        }
+        return [*made, Derive(_PICTURES, f"{background_pictures.__name__}:take_pictures", shown)]
+
+    def _on(self, subject: Subject, view: View) -> Subject:
+        """The same model for images on another background."""
+        data = view.data(subject.data, f"{{{_MASKS}}}", self.seed)
+        return Subject(subject.name, subject.model, data, subject.eps, subject.training)
+
+    def _white(self, done: Done) -> Outcome:
+        names = [subject.name for subject in self._checked()]
+        models = {}
+        for model in names:
+            suffixes = {ORIGINAL: "audit", **{view.name: view.job for view in self._views}}
+            models[model] = replaced_background.read_views(
+                {view: done.audit(f"{model}-{suffix}") for view, suffix in suffixes.items()}
+            )
+        first, quality = models[names[0]], done.table(_MASKS, "quality.csv")
+        audit = done.audit(f"{names[0]}-audit")
+        name = chosen_class(audit, self.class_name)
+        left_out = int(quality["refused"].notna().sum())
+        return Outcome(
+            {
+                "predictions": replaced_background.predictions(models, name),
+                "changes": replaced_background.changes(models, name),
+                "every_class": replaced_background.by_class(models),
+                "taken_for_the_class": replaced_background.taken_for(models, name),
+                "most_robust": replaced_background.most_robust(first, quality, name),
+                "masks": replaced_background.quality_by_class(quality, audit.records.class_names),
+            },
+            {"pictures": replaced_background.pictures(done.folder(_PICTURES), self._colours[0])},
+            [
+                *replaced_background.claims(models, name, self.adjusted),
+                replaced_background.bright(names[0], first, quality, name),
+            ],
+            (
+                f"The class in question is {name}; {left_out} of {len(quality)} images have no usable mask and were "
+                "left out everywhere. The paper uses all images, with masks made in a way it does not say.",
+                f"The paper attacks with Temperature-PGD at 1/T = 5; here with {self.attack}.",
+            ),
+        )
+
+
+def _listed(given: Sequence[str]) -> list[str]:
+    """Words given several times or with commas between them, each once."""
+    return list(dict.fromkeys(part.strip() for text in given for part in text.split(",") if part.strip()))
