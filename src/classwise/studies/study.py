@@ -98,7 +98,8 @@ def _adopt(desk: Desk, name: str, given: Path) -> None:
         raise unknown("job", name, desk.graph.jobs)
     if not (given / "config.toml").is_file():
         raise UserError(f"{given} is no run folder (it has no config.toml); it cannot stand for the job {name}.")
-    if not desk.folder_of(name).exists():
+    if not (desk.folder_of(name) / "config.toml").exists():
+        shutil.rmtree(desk.folder_of(name), ignore_errors=True)  # of a start that failed
         partial = desk.folder_of(name).with_name(f"{name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         shutil.copytree(given, partial)

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from classwise.errors import UserError
-from classwise.results import write_text
+from classwise.storage import whole_file
 from classwise.studies.graph import Audit, Derive, Graph, Job, Train, fill, read_job
 
 MARK, LOG = "job.json", "log.txt"
@@ -64,7 +64,7 @@ class Desk:
         root = None if place.root is None else str(Path(place.root).resolve())
         pool = None if pool is None else pool.resolve()
         desk = cls(folder.resolve(), graph, dataclasses.replace(place, root=root), pool)
-        write_text(desk.folder / "jobs.json", json.dumps(desk.about(), indent=1))
+        _write(desk.folder / "jobs.json", desk.about())
         return desk
 
     @classmethod
@@ -118,7 +118,7 @@ class Desk:
             ready = read_job(fill(job.settings(), {other: str(self.folder_of(other)) for other in job.after}))
             _DO[type(ready)](ready, folder, self.place)
             about = {"job": job.settings(), "seconds": time.perf_counter() - begin, "megabytes": peak_megabytes()}
-            write_text(folder / MARK, json.dumps(about, indent=1))
+            _write(folder / MARK, about)
 
     def attempt(self, name: str) -> str | None:
         """Do the job; what went wrong, in words, None if nothing did. What nobody foresaw is written to its log."""
@@ -166,6 +166,17 @@ def attempt(folder: str, name: str, threads: int) -> str | None:
 
     torch.set_num_threads(threads)
     return Desk.read(Path(folder)).attempt(name)
+
+
+def _write(path: Path, value: Mapping[str, Any]) -> None:
+    """A small JSON file, whole or not at all. (`results.write_text` would bring in all that reads results.)"""
+    try:
+        with whole_file(path) as handle:
+            handle.write(json.dumps(value, indent=1).encode())
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror or error}. Make room or choose another --out."
+        ) from error
 
 
 @contextlib.contextmanager

@@ -2,13 +2,16 @@
 
 An engine is a context that gives `submit(name) -> Future`; the graph says what may be submitted. There is no other
 scheduler here: how many run at once, on which machine, and what is tried again, the engine's own machinery decides.
+A future's result is what went wrong with the job, in words, or None; an exception is the engine's own trouble.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import importlib
+import os
 import pkgutil
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,7 +20,7 @@ from typing import TypeAlias
 from classwise.errors import UserError, unknown
 from classwise.studies.work import Desk
 
-Future: TypeAlias = "concurrent.futures.Future[None]"
+Future: TypeAlias = "concurrent.futures.Future[str | None]"
 Submit: TypeAlias = Callable[[str], Future]
 
 
@@ -29,6 +32,11 @@ class Resources:
     cpus: int | None = None
     gpus: float = 0.0
     retries: int = 2
+
+    @property
+    def threads(self) -> int:
+        """Of each job: what it was given, or its share of this machine."""
+        return self.cpus or max(1, (os.cpu_count() or 1) // self.jobs)
 
 
 def names() -> list[str]:
@@ -52,25 +60,34 @@ def drive(desk: Desk, submit: Submit) -> Iterator[str]:
     """
     over = [job.name for job in desk.graph if desk.finished(job) is not None]
     order = desk.graph.waiting(over)
+    ready: deque[str] = deque()
     running: dict[Future, str] = {}
-    failed: dict[str, BaseException] = {}
+    failed: dict[str, str] = {}
     while True:
-        for name in order.get_ready():
+        ready.extend(order.get_ready())
+        if ready:
+            name = ready.popleft()
             running[submit(name)] = name
-        if not running:
+        elif not running:
             break
-        finished, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
+        # An engine may have done the job while it was submitted: what is finished is told before the next begins.
+        patience = 0 if ready else None
+        finished, _ = concurrent.futures.wait(running, patience, return_when=concurrent.futures.FIRST_COMPLETED)
         for future in finished:
             name = running.pop(future)
-            error = future.exception()
-            if error is not None:
-                failed[name] = error
+            if (wrong := _wrong(future)) is not None:
+                failed[name] = wrong
                 continue
             order.done(name)
             yield name
     if failed:
-        lines = [f"  {name}: {error}" for name, error in failed.items()]
+        lines = [f"  {name}: {wrong}" for name, wrong in failed.items()]
         raise UserError(
             f"{len(failed)} of {len(desk.graph)} jobs failed:\n" + "\n".join(lines) + "\n"
             "What is finished is kept; the same command goes on."
         )
+
+
+def _wrong(future: Future) -> str | None:
+    error = future.exception()
+    return future.result() if error is None else f"{type(error).__name__}: {error}"

@@ -11,13 +11,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 
+from classwise.errors import UserError
 from classwise.studies.engines import Resources, Submit
-from classwise.studies.work import Desk
+from classwise.studies.work import LOG, Desk
 
 
 @contextlib.contextmanager
 def opened(spec: str, desk: Desk, resources: Resources) -> Iterator[Submit]:
     """In this process if one job runs at once, else each in its own with its share of the threads."""
+    if spec != "local":
+        raise UserError(f"--engine {spec!r}: local takes nothing after a colon; give --jobs and --cpus instead.")
     if resources.jobs <= 1:
         yield lambda name: _now(desk, name)
         return
@@ -31,13 +34,9 @@ def opened(spec: str, desk: Desk, resources: Resources) -> Iterator[Submit]:
             raise
 
 
-def _now(desk: Desk, name: str) -> Future[None]:
-    future: Future[None] = Future()
-    try:
-        desk.do(name)
-        future.set_result(None)
-    except Exception as error:
-        future.set_exception(error)
+def _now(desk: Desk, name: str) -> Future[str | None]:
+    future: Future[str | None] = Future()
+    future.set_result(desk.attempt(name))
     return future
 
 
@@ -48,32 +47,39 @@ class _Children:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock, self._stopped = Lock(), False
 
-    def run(self, desk: Desk, name: str, resources: Resources) -> None:
+    def run(self, desk: Desk, name: str, resources: Resources) -> str | None:
         """Do one job in a new process; one that was killed is tried again, one that failed is not."""
-        log = desk.folder_of(name) / "log.txt"
+        log = desk.folder_of(name) / LOG
         for _ in range(resources.retries + 1):
-            status = self._once(desk, name, log, resources)
+            status = self._once(desk, name, log, resources.threads)
             if status == 0:
-                return
-            if status > 0 or self._stopped:
-                raise RuntimeError(_last_words(log))
-        raise RuntimeError(f"its process was killed {resources.retries + 1} times; see {log}")
+                return None
+            if self._stopped:
+                return "stopped"
+            if status > 0:
+                return _last_words(log)
+        return f"its process was killed {resources.retries + 1} times; see {log}"
 
-    def _once(self, desk: Desk, name: str, log: Path, resources: Resources) -> int:
+    def _once(self, desk: Desk, name: str, log: Path, threads: int) -> int:
         log.parent.mkdir(parents=True, exist_ok=True)
-        threads = resources.cpus or max(1, (os.cpu_count() or 1) // resources.jobs)
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-        command = [sys.executable, "-m", "classwise.studies.work", str(desk.folder), name]
+        command = [sys.executable, "-m", "classwise.studies.work", str(desk.folder), name, str(os.getpid())]
         with log.open("ab") as sink:
             with self._lock:
                 if self._stopped:
                     return 1
-                child = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT, env=environment)
+                # In a session of its own: Ctrl-C reaches this process alone, which then asks each child once. (A
+                # training takes a second signal for an order to leave without saving.)
+                child = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, env=environment,
+                    start_new_session=True,
+                )  # fmt: skip
                 self._running.add(child)
             try:
                 return child.wait()
             finally:
-                self._running.discard(child)
+                with self._lock:
+                    self._running.discard(child)
 
     def stop(self) -> None:
         with self._lock:
@@ -83,6 +89,7 @@ class _Children:
 
 
 def _last_words(log: Path) -> str:
-    """What a job that failed said last; the whole is in its log."""
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return f"{lines[-1] if lines else 'no word'} (see {log})"
+    """The error that a job ended with, or the last line it wrote."""
+    text = log.read_text(encoding="utf-8", errors="replace").strip()
+    _, found, words = f"\n{text}".rpartition("\nerror: ")
+    return words if found else f"{text.splitlines()[-1] if text else 'no word'} (see {log})"
