@@ -61,8 +61,8 @@ _NOTES = (
     "the time), computes the clean distribution once, and passes clean and adversarial images once each.",
     "The loss is that of the step, at the same weights on the same batch from the same start. In float64, on 8 of the "
     "images, the two agree to many digits: the mathematics is the same. In float32 they differ by rounding, which the "
-    "sign of a gradient near zero amplifies (TRADES begins where the gradient vanishes); the last column is how far the "
-    "eager step's own loss moves by the same cause on those images, from float32 to float64.",
+    "sign of a gradient near zero amplifies (TRADES begins where the gradient vanishes); the last column is how far "
+    "the eager step's own loss moves by the same cause on those images, from float32 to float64.",
 )
 
 
