@@ -106,7 +106,12 @@ def _number(value: float) -> str:
 
 
 def _settings(settings: Mapping[str, object]) -> str:
-    return "\n".join(f"- {key}: `{value}`" for key, value in settings.items() if value not in (None, ()))
+    given = {key: value for key, value in settings.items() if value not in (None, ())}
+    return "\n".join(f"- {key}: {_code(value)}" for key, value in given.items())
+
+
+def _code(value: object) -> str:
+    return ", ".join(map(_code, value)) if isinstance(value, (list, tuple)) else f"`{value}`"
 
 
 def _sentence(name: str) -> str:
