@@ -299,7 +299,9 @@ app.command("reproduce")(cli_studies.reproduce)
 
 @app.command("list")
 def list_(
-    kind: Annotated[str, typer.Argument(help="attacks, models, datasets, metrics, methods, recipes, figures or studies.")],
+    kind: Annotated[
+        str, typer.Argument(help="attacks, models, datasets, metrics, methods, recipes, figures or studies.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List what there is: attacks, models, datasets, metrics, methods, recipes, figures or studies, each in a sentence."""
