@@ -17,8 +17,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
 
-_TO_MEET = timedelta(minutes=2)  # after which torchrun may try again; gloo's connections sometimes never come about
+_TO_MEET = timedelta(minutes=2)  # after which torchrun may try again
 _TO_WORK = timedelta(minutes=30)
 
 
@@ -95,7 +96,11 @@ def joined(device: torch.device) -> Iterator[Processes]:
     if world == 1:
         yield Processes()
         return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_TO_MEET)
+    store, rank, world = next(rendezvous("env://", timeout=_TO_MEET))
+    # torchrun keeps one store over its restarts. Under a name of its own no process finds the address of a dead one.
+    own = dist.distributed_c10d.PrefixStore(f"restart-{_restarts()}", store)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=own, rank=rank, world_size=world, timeout=_TO_MEET)
     dist.distributed_c10d._set_pg_timeout(_TO_WORK)
     try:
         yield Processes(dist.get_rank(), world)
@@ -105,7 +110,11 @@ def joined(device: torch.device) -> Iterator[Processes]:
 
 def restarted() -> bool:
     """Whether torchrun has started these processes again because one of the first had died."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return _restarts() > 0
+
+
+def _restarts() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def local_device(device: torch.device) -> torch.device:
