@@ -20,10 +20,19 @@ def test_by_hand() -> None:
 def test_where_there_is_little_to_correlate() -> None:
     steady = np.ones(5)
     assert all(map(math.isnan, correlation(np.arange(5.0), steady)))
-    assert correlation(np.arange(6.0), np.arange(6.0) ** 3) == (1.0, 1.0, 1.0)
     rho, low, _ = correlation(np.array([1.0, 2, 3, np.nan]), np.array([3.0, 2, 1, 0]))
     assert rho == -1
     assert math.isnan(low)
+
+
+def test_a_perfect_order_of_few_is_not_taken_for_certain() -> None:
+    # n = 4: the next value below 1 is 1 − 12/60 = 0.8; artanh 0.8 = 1.0986, half a width 1.95996 √1.32 = 2.2518.
+    assert correlation(np.arange(4.0), np.arange(4.0) ** 3) == pytest.approx(
+        (1, math.tanh(1.0986 - 2.2518), 1), abs=1e-4
+    )
+    rho, low, high = correlation(np.arange(4.0), -np.arange(4.0))
+    assert (rho, low, high) == pytest.approx((-1, -1, math.tanh(2.2518 - 1.0986)), abs=1e-4)
+    assert correlation(np.arange(100.0), np.arange(100.0))[1] > 0.99
 
 
 def test_the_interval_covers_the_truth() -> None:

@@ -2,6 +2,9 @@
 
 ρ            correlation of the ranks, ties sharing theirs
 interval     tanh(artanh ρ ± z √((1 + ρ²/2) / (n − 3)))                                Bonett & Wright 2000
+
+At ρ = ±1 that would have no width, however few the pairs: its inner end is then that of the next value there is, of one
+pair of neighbours exchanged, 1 − 12 / (n (n² − 1)).
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ def correlation(x: Array, y: Array, confidence: float = 0.95) -> tuple[float, fl
     rho = float(np.clip(stats.spearmanr(x, y).statistic, -1, 1))
     if n < 4:
         return rho, float("nan"), float("nan")
-    half = special.ndtri((1 + confidence) / 2) * np.sqrt((1 + rho**2 / 2) / (n - 3))
-    with np.errstate(divide="ignore"):  # ρ = ±1 has an interval of no width
-        low, high = np.tanh(np.arctanh(rho) + np.array([-half, half]))
-    return rho, float(low), float(high)
+    inner = float(np.clip(rho, -1 + 12 / (n * (n**2 - 1)), 1 - 12 / (n * (n**2 - 1)))) if abs(rho) == 1 else rho
+    half = special.ndtri((1 + confidence) / 2) * np.sqrt((1 + inner**2 / 2) / (n - 3))
+    low, high = np.tanh(np.arctanh(inner) + np.array([-half, half]))
+    return rho, -1.0 if rho == -1 else float(low), 1.0 if rho == 1 else float(high)

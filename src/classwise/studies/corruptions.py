@@ -150,7 +150,7 @@ def _agreement(name: str, right: pd.DataFrame, audit: Audit) -> Iterator[dict[st
     """Rank correlation of class accuracy under each corruption, over its severities, with class robustness."""
     classes = list(audit.records.class_names)
     robust = accuracy.compute(audit.rows()).values
-    weakest = classes[int(np.nanargmin(robust))]
+    weakest = classes[int(np.nanargmin(robust))] if np.nanmax(robust) > np.nanmin(robust) else "none"
     for kind, own in right.groupby("corruption", sort=False):
         mean = _mean_by_class(own, classes)
         rho, low, high = correlation(mean.to_numpy(), robust)
@@ -177,6 +177,8 @@ def _claims(name: str, right: pd.DataFrame, audit: Audit) -> Iterator[Claim]:
         exceeds(low, high),
         f"Spearman of mean corrupted and robust accuracy {rho:.2f}, 95% interval {low:.2f} to {high:.2f}",
     )
+    if np.nanmax(robust) == np.nanmin(robust):
+        return  # no class is the weakest
     weakest = classes[int(np.nanargmin(robust))]
     lowest = right.loc[right.groupby(["corruption", "severity"])["accuracy"].idxmin(), "class"]
     share, chance = float((lowest == weakest).mean()), 1 / len(classes)
