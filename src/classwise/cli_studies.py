@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,7 +74,8 @@ def study(
     if dry_run:
         _show_plan(chosen, folder, place, resources, pool)
         return
-    _show_outcome(_run(chosen, folder, place, engine, resources, use, pool, progress), folder)
+    outcome = _conduct(chosen, folder, place, engine, resources, use, pool, progress)
+    _finish(outcome, folder, chosen.title, dataclasses.asdict(chosen))
 
 
 def reproduce(
@@ -99,7 +101,6 @@ def reproduce(
     progress: ShowProgress = None,
 ) -> None:
     """Make a table or figure of a paper again, the printed numbers beside the measured ones."""
-    from classwise.studies import outcome as outcomes
     from classwise.studies import reproduce as reproductions
 
     if listed:
@@ -114,9 +115,9 @@ def reproduce(
     if dry_run:
         _show_plan(plan.study, folder, place, resources, pool)
         return
-    outcome = reproductions.with_outcome(plan, _run(plan.study, folder, place, engine, resources, use, pool, progress))
-    outcomes.write(outcome, folder, f"{plan.item.title} ({name}, {scale} scale)", {"paper": plan.item.citation})
-    _show_outcome(outcome, folder)
+    outcome = _conduct(plan.study, folder, place, engine, resources, use, pool, progress)
+    title = f"{plan.item.title} ({name}, {scale} scale)"
+    _finish(reproductions.with_outcome(plan, outcome), folder, title, {"paper": plan.item.citation})
 
 
 def _show_list() -> None:
@@ -168,11 +169,11 @@ def _where(
 
     if jobs < 1:
         raise UserError(f"--jobs must be at least 1, got {jobs}.")
-    place = Place(None if root is None else str(root.resolve()), download, device)
+    place = Place(None if root is None else str(root), download, device)
     return place, Resources(jobs, cpus, gpus, retries)
 
 
-def _run(
+def _conduct(
     chosen: Study,
     folder: Path,
     place: Any,
@@ -182,12 +183,12 @@ def _run(
     pool: Path | None,
     progress: bool | None,
 ) -> Outcome:
-    from classwise.studies import run
+    from classwise.studies.study import conduct
 
     given = dict(text.partition("=")[::2] for text in use or [])
     with _watching(progress) as watch:
         try:
-            return run(
+            return conduct(
                 chosen, folder, place=place, engine_spec=engine, resources=resources, use=given, pool=pool, watch=watch
             )
         except KeyboardInterrupt:
@@ -219,10 +220,12 @@ def _show_plan(chosen: Study, folder: Path, place: Any, resources: Any, pool: Pa
     show(estimate(desk, resources), resources)
 
 
-def _show_outcome(outcome: Outcome, folder: Path) -> None:
+def _finish(outcome: Outcome, folder: Path, title: str, settings: Mapping[str, object]) -> None:
+    """Write what a study came to, and show it."""
     from classwise import tables
-    from classwise.studies.outcome import shown, words
+    from classwise.studies.outcome import shown, words, write
 
+    write(outcome, folder, title, settings)
     console = Console()
     for name, frame in outcome.tables.items():
         console.print(f"\n[bold]{escape(name.replace('_', ' '))}[/]")

@@ -12,6 +12,7 @@ error that names the near miss.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import math
 import numbers
@@ -125,6 +126,17 @@ def usage(function: Callable[..., Any], skip: Collection[str] = ()) -> str:
             text = "-".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
             parts.append(name if value is parameter.empty else f"{name}={text}")
     return ", ".join(parts)
+
+
+def class_in(package: str, name: str, kind: str, known: Collection[str]) -> type[Any]:
+    """The class that a package's file is about: of margin_pgd.py MarginPgd, of weight-norm, in weight_norm.py,
+    WeightNorm. A name that is not among the known ones is an error with the near miss."""
+    if name not in known:
+        raise unknown(kind, name, known)
+    module = importlib.import_module(f"{package}.{name.replace('-', '_')}")
+    found = getattr(module, "".join(word.capitalize() for word in re.split("[-_]", name)))
+    assert isinstance(found, type)
+    return found
 
 
 def check_keys(options: Mapping[str, Any], known: Mapping[str, Any], owner: str) -> None:

@@ -67,12 +67,7 @@ def usage(name: str) -> str:
 
 def attack_class(name: str) -> type[Any]:
     """The dataclass of the attack called `name`: margin_pgd's is MarginPgd."""
-    if name not in _files():
-        raise unknown("attack", name, _files())
-    module = importlib.import_module(f"{__name__}.{name}")
-    found = getattr(module, "".join(word.capitalize() for word in name.split("_")))
-    assert isinstance(found, type)
-    return found
+    return spec.class_in(__name__, name, "attack", _files())
 
 
 def settings(attack: Attack) -> dict[str, Any]:

@@ -6,14 +6,12 @@ methods.parse("trades", {"beta": {"dog": 0.5}})        # a frozen dataclass; its
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import inspect
 import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
 from classwise import spec
-from classwise.errors import unknown
 from classwise.methods.method import Batch, Loss, Method, State
 
 __all__ = [
@@ -40,11 +38,7 @@ def names() -> list[str]:
 
 def method_class(name: str) -> type[Method]:
     """The dataclass of the method called `name`: frl_rw's is FrlRw."""
-    if name not in names():
-        raise unknown("method", name, names())
-    module = importlib.import_module(f"{__name__}.{name}")
-    found = getattr(module, "".join(word.capitalize() for word in name.split("_")))
-    assert isinstance(found, type)
+    found = spec.class_in(__name__, name, "method", names())
     assert issubclass(found, Method)
     return found
 

@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from classwise import spec
-from classwise.errors import unknown
 
 if TYPE_CHECKING:
     from classwise.studies.outcome import Claim, Outcome
@@ -65,13 +64,9 @@ def names() -> list[str]:
 
 def study_class(name: str) -> type[Study]:
     """The dataclass of the study called `name`: weight-norm's is WeightNorm, in weight_norm.py."""
-    if name not in names():
-        raise unknown("study", name, names())
+    found = spec.class_in(__name__, name, "study", names())
     from classwise.studies.study import Study
 
-    module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
-    found = getattr(module, "".join(word.capitalize() for word in name.split("-")))
-    assert isinstance(found, type)
     assert issubclass(found, Study)
     return found
 

@@ -50,11 +50,7 @@ class ClassBias(OfModels):
 
     def jobs(self) -> list[Job]:
         self._pairs()
-        made: list[Job] = []
-        for subject in self.subjects():
-            audit = subject.audit("audit", [self.attack], per_class=self.per_class, seed=self.seed)
-            made += [*subject.jobs, audit]
-        return made
+        return self.audited(self.attack)
 
     def outcome(self, done: Done) -> Outcome:
         pairs = self._pairs()

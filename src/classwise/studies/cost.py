@@ -84,7 +84,7 @@ def _about(data: str) -> tuple[tuple[int, ...], int, int, int] | None:
 
 
 def _train(job: Train) -> float | None:
-    chosen = recipe.load(job.recipe, [change for change in job.changes if "{" not in change])
+    chosen = recipe.load(job.recipe, job.changes)
     found = _about(chosen.data.name)
     if found is None:
         return None

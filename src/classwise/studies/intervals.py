@@ -35,11 +35,7 @@ class Intervals(OfModels):
     def jobs(self) -> list[Job]:
         if self.bins < 2:
             raise UserError(f"--bins {self.bins}: cut 0 to 100% into two intervals or more, such as 10.")
-        made: list[Job] = []
-        for subject in self.subjects():
-            audit = subject.audit("audit", [self.attack], per_class=self.per_class, seed=self.seed)
-            made += [*subject.jobs, audit]
-        return made
+        return self.audited(self.attack)
 
     def outcome(self, done: Done) -> Outcome:
         runs = {subject.name: done.audit(f"{subject.name}-audit").rows() for subject in self.subjects()}

@@ -52,17 +52,9 @@ class Done:
     def audit(self, name: str) -> Audit:
         return Audit.load(self.folder(name))
 
-    def history(self, name: str) -> pd.DataFrame:
-        """The history of a training, one row per epoch."""
-        return pd.read_csv(self.folder(name) / "history.csv")
-
     def table(self, name: str, file: str) -> pd.DataFrame:
         """A table that a derived job left."""
         return pd.read_csv(self.folder(name) / file)
-
-    def seconds(self) -> dict[str, float]:
-        """How long each job took, as far as it was done here."""
-        return {job.name: float((self.desk.finished(job) or {"seconds": 0.0})["seconds"]) for job in self.desk.graph}
 
 
 def write(outcome: Outcome, folder: Path, title: str, settings: Mapping[str, object]) -> Path:
@@ -100,9 +92,9 @@ def words(frame: pd.DataFrame) -> list[str]:
 def _number(value: float) -> str:
     if math.isnan(value):
         return ""
-    return (
-        f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}" if abs(value) >= 0.01 or value == 0 else f"{value:.1e}"
-    )
+    if 0 < abs(value) < 0.01:
+        return f"{value:.1e}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
 def _settings(settings: Mapping[str, object]) -> str:

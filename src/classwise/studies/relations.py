@@ -41,11 +41,7 @@ class Relations(OfModels):
     groups: int | None = None
 
     def jobs(self) -> list[Job]:
-        made: list[Job] = []
-        for subject in self.subjects():
-            audit = subject.audit("audit", [self.attack], per_class=self.per_class, seed=self.seed)
-            made += [*subject.jobs, audit]
-        return made
+        return self.audited(self.attack)
 
     def outcome(self, done: Done) -> Outcome:
         audits = {subject.name: done.audit(f"{subject.name}-audit") for subject in self.subjects()}

@@ -59,6 +59,14 @@ class OfModels(Study):
     def subjects(self) -> list[Subject]:
         return subjects(self.model, self.recipe, self.set, self.data, self.eps)
 
+    def audited(self, attack: str) -> list[Job]:
+        """The training of each model, where it has one, and its audit under an attack, called NAME-audit."""
+        made: list[Job] = []
+        for subject in self.subjects():
+            audit = subject.audit("audit", [attack], per_class=self.per_class, seed=self.seed)
+            made += [*subject.jobs, audit]
+        return made
+
 
 def run(
     study: Study,
@@ -71,15 +79,33 @@ def run(
     pool: str | Path | None = None,
     watch: Callable[[str, int, int], None] | None = None,
 ) -> Outcome:
-    """Do a study's jobs and write its outcome below `out`.
+    """Do a study's jobs and write its outcome below `out`; see `conduct` for what may be said besides."""
+    outcome = conduct(
+        study, out, place=place, engine_spec=engine_spec, resources=resources, use=use, pool=pool, watch=watch
+    )
+    write(outcome, Path(out), study.title, dataclasses.asdict(study))
+    return outcome
+
+
+def conduct(
+    study: Study,
+    out: str | Path,
+    *,
+    place: Place | None = None,
+    engine_spec: str = "local",
+    resources: Resources | None = None,
+    use: Mapping[str, str | Path] | None = None,
+    pool: str | Path | None = None,
+    watch: Callable[[str, int, int], None] | None = None,
+) -> Outcome:
+    """Do a study's jobs below `out`, and make of them what it makes of them.
 
     use: run folders that are already there, by the name of the job they are to stand for; they are copied, and checked
         to have been made with that job's settings.
     pool: a folder of jobs that several studies share.
     watch: told the name of each finished job, how many are finished, and of how many.
     """
-    folder = Path(out)
-    desk = Desk.begin(folder, Graph.of(study.jobs()), place or Place(), None if pool is None else Path(pool))
+    desk = Desk.begin(Path(out), Graph.of(study.jobs()), place or Place(), None if pool is None else Path(pool))
     for name, given in (use or {}).items():
         _adopt(desk, name, Path(given))
     over = sum(desk.finished(job) is not None for job in desk.graph)
@@ -87,9 +113,7 @@ def run(
         for number, name in enumerate(drive(desk, submit), over + 1):
             if watch is not None:
                 watch(name, number, len(desk.graph))
-    outcome = study.outcome(Done(desk))
-    write(outcome, folder, study.title, dataclasses.asdict(study))
-    return outcome
+    return study.outcome(Done(desk))
 
 
 def _adopt(desk: Desk, name: str, given: Path) -> None:
