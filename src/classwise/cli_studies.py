@@ -101,7 +101,7 @@ def reproduce(
     progress: ShowProgress = None,
 ) -> None:
     """Make a table or figure of a paper again, the printed numbers beside the measured ones."""
-    from classwise.studies import reproduce as reproductions
+    from classwise.studies.reproduction import reproduce as reproductions
 
     if listed:
         _show_list()
@@ -124,7 +124,7 @@ def _show_list() -> None:
     from rich.table import Table
 
     from classwise import published
-    from classwise.studies import reproduce as reproductions
+    from classwise.studies.reproduction import reproduce as reproductions
 
     table = Table(box=None, pad_edge=False)
     for column in ("id", "what", "study", "desk", "paper"):
@@ -164,8 +164,8 @@ def _options(arguments: Sequence[str], name: str) -> dict[str, Any]:
 def _where(
     root: Path | None, download: bool, device: str | None, jobs: int, cpus: int | None, gpus: float, retries: int
 ) -> tuple[Any, Any]:
-    from classwise.studies.engines import Resources
-    from classwise.studies.work import Place
+    from classwise.studies.frame.engines import Resources
+    from classwise.studies.frame.work import Place
 
     if jobs < 1:
         raise UserError(f"--jobs must be at least 1, got {jobs}.")
@@ -183,7 +183,7 @@ def _conduct(
     pool: Path | None,
     progress: bool | None,
 ) -> Outcome:
-    from classwise.studies.study import conduct
+    from classwise.studies.frame.study import conduct
 
     given = dict(text.partition("=")[::2] for text in use or [])
     with _watching(progress) as watch:
@@ -212,9 +212,9 @@ def _watching(wanted: bool | None) -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _show_plan(chosen: Study, folder: Path, place: Any, resources: Any, pool: Path | None) -> None:
-    from classwise.studies.estimate import estimate, show
-    from classwise.studies.graph import Graph
-    from classwise.studies.work import Desk
+    from classwise.studies.frame.estimate import estimate, show
+    from classwise.studies.frame.graph import Graph
+    from classwise.studies.frame.work import Desk
 
     desk = Desk(folder, Graph.of(chosen.jobs()), place, pool)
     show(estimate(desk, resources), resources)
@@ -223,7 +223,7 @@ def _show_plan(chosen: Study, folder: Path, place: Any, resources: Any, pool: Pa
 def _finish(outcome: Outcome, folder: Path, title: str, settings: Mapping[str, object]) -> None:
     """Write what a study came to, and show it."""
     from classwise import tables
-    from classwise.studies.outcome import shown, words, write
+    from classwise.studies.frame.outcome import shown, words, write
 
     write(outcome, folder, title, settings)
     console = Console()

@@ -16,8 +16,8 @@ from classwise.datasets.masks import Masks
 from classwise.errors import UserError
 from classwise.metrics import difference
 from classwise.records import AttackInfo, Meta, Records
-from classwise.studies import replaced_background, shared_background
-from classwise.studies.shared_background import following
+from classwise.studies.parts import replaced_background, shared_background
+from classwise.studies.parts.shared_background import following
 
 QUICK = ("train.epochs=1", "data.per_class=24", "data.validation=4", "method.steps=2", "validate.attack=pgd-2")
 CLASS = "9"

@@ -12,7 +12,7 @@ import classwise as cw
 from classwise import studies
 from classwise.errors import UserError
 from classwise.metrics import difference
-from classwise.studies.graph import Train
+from classwise.studies.frame.graph import Train
 from classwise.training import recipe
 
 Found = tuple[Path, studies.Outcome]

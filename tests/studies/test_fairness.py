@@ -20,7 +20,7 @@ from classwise.errors import UserError
 from classwise.metrics import rho
 from classwise.results import Audit
 from classwise.studies.fairness import Fairness
-from classwise.studies.graph import Train
+from classwise.studies.frame.graph import Train
 
 QUICK = ["train.epochs=1", "data.per_class=24", "data.validation=4", "method.steps=2", "validate.attack=pgd-2"]
 

@@ -14,8 +14,8 @@ from classwise import datasets, studies
 from classwise.errors import UserError
 from classwise.models.penultimate import penultimate
 from classwise.studies import features
-from classwise.studies.graph import Derive, Graph, Train
-from classwise.studies.work import Place
+from classwise.studies.frame.graph import Derive, Graph, Train
+from classwise.studies.frame.work import Place
 
 
 def first_pixel(x: Tensor) -> Tensor:

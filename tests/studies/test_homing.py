@@ -16,7 +16,7 @@ from classwise import datasets, studies
 from classwise.errors import UserError
 from classwise.records import AttackInfo, Meta, Records
 from classwise.studies import homing
-from classwise.studies.graph import Audit, Graph, Train
+from classwise.studies.frame.graph import Audit, Graph, Train
 
 NAMES = ("cat", "dog", "car")
 

@@ -15,7 +15,7 @@ from classwise.attacks import parse
 from classwise.errors import UserError
 from classwise.results import Audit
 from classwise.studies.hypersphere import Hypersphere
-from classwise.studies.temperature_sweep import specs
+from classwise.studies.parts.temperature_sweep import specs
 
 
 @pytest.fixture(scope="module")

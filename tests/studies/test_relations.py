@@ -13,7 +13,7 @@ from classwise import studies
 from classwise.metrics import groups, symmetry
 from classwise.records import CLEAN, AttackInfo, Meta, Records
 from classwise.results import Audit
-from classwise.studies.outcome import Done
+from classwise.studies.frame.outcome import Done
 
 Found = tuple[Path, studies.Outcome]
 NAMES = ("car", "ship", "truck", "cat", "dog", "deer")

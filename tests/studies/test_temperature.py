@@ -17,9 +17,9 @@ from classwise import studies
 from classwise.attacks import craft, parse
 from classwise.errors import UserError
 from classwise.results import Audit
+from classwise.studies.frame.work import Place
+from classwise.studies.parts.temperature_sweep import specs
 from classwise.studies.temperature import Temperature, _started, path
-from classwise.studies.temperature_sweep import specs
-from classwise.studies.work import Place
 
 ATTACK = "pgd:steps=2,start=none"
 HUGE = 1e7  # a 1/T at which float32 has lost the gradient even of models that are hardly trained

@@ -12,7 +12,7 @@ from classwise import attacks, datasets, draws, studies
 from classwise.attacks.rows import craft
 from classwise.errors import UserError
 from classwise.studies import tsne
-from classwise.studies.work import Place
+from classwise.studies.frame.work import Place
 
 PER_CLASS, NEIGHBOURS = 5, 3
 

@@ -17,7 +17,7 @@ from classwise.errors import UserError
 from classwise.metrics import agreement
 from classwise.records import AttackInfo, Meta, Records
 from classwise.studies import universality
-from classwise.studies.graph import Graph, Train
+from classwise.studies.frame.graph import Graph, Train
 
 NAMES = ("cat", "dog", "car", "ship")
 SIZE = 40

@@ -1,4 +1,4 @@
-"""Studies, one file each; the file's name is the study's name.
+"""Studies, one file each; the file's name is the study's name. What they are made with has folders of its own.
 
     studies.run(studies.parse("weight-norm", {"model": ["runs/trades/best.pt"]}), "runs/norms")
 
@@ -20,52 +20,29 @@ from typing import TYPE_CHECKING, Any
 from classwise import spec
 
 if TYPE_CHECKING:
-    from classwise.studies.outcome import Claim, Outcome
-    from classwise.studies.study import OfModels, Study, run
+    from classwise.studies.frame.outcome import Claim, Outcome
+    from classwise.studies.frame.study import OfModels, Study, run
 
 _HOME = {"Claim": "outcome", "OfModels": "study", "Outcome": "outcome", "Study": "study", "run": "study"}
 
 __all__ = ["Claim", "OfModels", "Outcome", "Study", "describe", "names", "parse", "run", "study_class", "usage"]
 
-_NOT_STUDIES = {
-    "background_pictures",
-    "cost",
-    "engines",
-    "estimate",
-    "graph",
-    "linear_bound",
-    "measured",
-    "outcome",
-    "over_seeds",
-    "replaced_background",
-    "reproduce",
-    "shared_background",
-    "study",
-    "subjects",
-    "temperature_sweep",
-    "together",
-    "variants",
-    "verdicts",
-    "work",
-}
-
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.frame.{_HOME[name]}"), name)
 
 
 def names() -> list[str]:
     """Every study there is."""
-    found = (module.name for module in pkgutil.iter_modules(__path__))
-    return sorted(name.replace("_", "-") for name in found if name not in _NOT_STUDIES)
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__) if not module.ispkg)
 
 
 def study_class(name: str) -> type[Study]:
     """The dataclass of the study called `name`: weight-norm's is WeightNorm, in weight_norm.py."""
     found = spec.class_in(__name__, name, "study", names())
-    from classwise.studies.study import Study
+    from classwise.studies.frame.study import Study
 
     assert issubclass(found, Study)
     return found

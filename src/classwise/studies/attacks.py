@@ -31,12 +31,12 @@ from classwise.figures import discrepancy
 from classwise.metrics import accuracy, agreement, cv, mcd, overall, p_worst
 from classwise.metrics.intervals import Array
 from classwise.records import CLEAN, Records
-from classwise.studies.graph import Audit, Job
-from classwise.studies.outcome import Claim, Done, Outcome, Verdict
-from classwise.studies.study import OfModels
-from classwise.studies.subjects import Subject, subjects
-from classwise.studies.together import WIDEST, by_name, covariance, halves, interval, resampled
-from classwise.studies.verdicts import all_held, falls_short
+from classwise.studies.frame.graph import Audit, Job
+from classwise.studies.frame.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.frame.study import OfModels
+from classwise.studies.frame.subjects import Subject, subjects
+from classwise.studies.parts.together import WIDEST, by_name, covariance, halves, interval, resampled
+from classwise.studies.parts.verdicts import all_held, falls_short
 
 Runs = Mapping[tuple[str, str], Records]  # by model and attack
 

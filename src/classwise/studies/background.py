@@ -18,14 +18,14 @@ from classwise import datasets
 from classwise.datasets.background import MEAN, NOISE, rgb
 from classwise.errors import UserError, place_of, unknown
 from classwise.records import Protocol
-from classwise.studies import background_pictures, replaced_background, shared_background
-from classwise.studies.background_pictures import GRABCUT
-from classwise.studies.graph import Derive, Job
-from classwise.studies.outcome import Done, Outcome
-from classwise.studies.replaced_background import ORIGINAL, View, chosen_class, views
-from classwise.studies.study import OfModels
-from classwise.studies.subjects import Subject, recipe_subject
-from classwise.studies.together import require_same_setting
+from classwise.studies.frame.graph import Derive, Job
+from classwise.studies.frame.outcome import Done, Outcome
+from classwise.studies.frame.study import OfModels
+from classwise.studies.frame.subjects import Subject, recipe_subject
+from classwise.studies.parts import background_pictures, replaced_background, shared_background
+from classwise.studies.parts.background_pictures import GRABCUT
+from classwise.studies.parts.replaced_background import ORIGINAL, View, chosen_class, views
+from classwise.studies.parts.together import require_same_setting
 from classwise.training.recipe import load
 
 _MASKS, _PICTURES = "masks", "pictures"

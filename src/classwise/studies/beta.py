@@ -18,10 +18,10 @@ import pandas as pd
 from classwise.metrics import confusion
 from classwise.metrics.correlation import correlation
 from classwise.records import Records
-from classwise.studies import over_seeds
-from classwise.studies.outcome import Claim, Done, Outcome
-from classwise.studies.over_seeds import change_of, points
-from classwise.studies.variants import (
+from classwise.studies.frame.outcome import Claim, Done, Outcome
+from classwise.studies.parts import over_seeds
+from classwise.studies.parts.over_seeds import change_of, points
+from classwise.studies.parts.variants import (
     Variant,
     Variants,
     check_sweep,
@@ -33,7 +33,7 @@ from classwise.studies.variants import (
     swept,
     with_setting,
 )
-from classwise.studies.verdicts import exceeds, falls_short
+from classwise.studies.parts.verdicts import exceeds, falls_short
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,11 +25,11 @@ from classwise.metrics.correlation import correlation
 from classwise.metrics.intervals import Estimate
 from classwise.records import CLEAN, Records
 from classwise.results import Audit
-from classwise.studies.graph import Job
-from classwise.studies.outcome import Claim, Done, Outcome
-from classwise.studies.study import OfModels
-from classwise.studies.subjects import Subject
-from classwise.studies.verdicts import exceeds
+from classwise.studies.frame.graph import Job
+from classwise.studies.frame.outcome import Claim, Done, Outcome
+from classwise.studies.frame.study import OfModels
+from classwise.studies.frame.subjects import Subject
+from classwise.studies.parts.verdicts import exceeds
 
 _FAR = 0.1  # below the average, as a fraction: the papers' worst classes lie 20 points below it
 _ALIKE = 0.5  # rank correlation above which two orders count as alike

@@ -23,11 +23,11 @@ from classwise.metrics.correlation import correlation
 from classwise.metrics.intervals import sidak
 from classwise.records import CLEAN
 from classwise.results import Audit, write_text
-from classwise.studies.graph import Derive, Job
-from classwise.studies.outcome import Claim, Done, Outcome
-from classwise.studies.study import OfModels
-from classwise.studies.verdicts import exceeds
-from classwise.studies.work import Place
+from classwise.studies.frame.graph import Derive, Job
+from classwise.studies.frame.outcome import Claim, Done, Outcome
+from classwise.studies.frame.study import OfModels
+from classwise.studies.frame.work import Place
+from classwise.studies.parts.verdicts import exceeds
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,11 +21,11 @@ from classwise.figures import forest
 from classwise.figures.style import Chart
 from classwise.metrics import widening
 from classwise.records import CLEAN, Records
-from classwise.studies import over_seeds
-from classwise.studies.outcome import Claim, Done, Outcome, Verdict
-from classwise.studies.over_seeds import AVERAGE, change_of, points
-from classwise.studies.variants import Variant, Variants, chosen, in_percent, with_setting
-from classwise.studies.verdicts import exceeds, falls_short
+from classwise.studies.frame.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.parts import over_seeds
+from classwise.studies.parts.over_seeds import AVERAGE, change_of, points
+from classwise.studies.parts.variants import Variant, Variants, chosen, in_percent, with_setting
+from classwise.studies.parts.verdicts import exceeds, falls_short
 
 _SOURCE = "benz2020:section3.3"
 

@@ -16,11 +16,11 @@ import pandas as pd
 
 from classwise.errors import UserError
 from classwise.records import CLEAN, Records
-from classwise.studies import over_seeds
-from classwise.studies.outcome import Claim, Done, Outcome
-from classwise.studies.over_seeds import change_of, points
-from classwise.studies.variants import Variant, Variants, check_sweep, sweep_chart, with_setting
-from classwise.studies.verdicts import all_held, exceeds, falls_short
+from classwise.studies.frame.outcome import Claim, Done, Outcome
+from classwise.studies.parts import over_seeds
+from classwise.studies.parts.over_seeds import change_of, points
+from classwise.studies.parts.variants import Variant, Variants, check_sweep, sweep_chart, with_setting
+from classwise.studies.parts.verdicts import all_held, exceeds, falls_short
 
 
 @dataclass(frozen=True, kw_only=True)

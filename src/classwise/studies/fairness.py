@@ -2,8 +2,8 @@
 
 TRADES and methods that build on it, on natural images, under PGD-100, PGD on the margin and AutoAttack: average and
 worst class accuracy, ρ against the base, CV. Intervals of ρ and of gains in the worst class are over the draw of
-images, the same ones for all models (classwise.studies.together); they do not hold what another training seed would
-change. Beside them the paper's bound for linear classifiers, on one trained here (classwise.studies.linear_bound).
+images, the same ones for all models (`parts.together`); they do not hold what another training seed would
+change. Beside them the paper's bound for linear classifiers, on one trained here (`parts.linear_bound`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from classwise.metrics import average, cv, rho, worst
 from classwise.metrics.intervals import Array
 from classwise.records import CLEAN, Records
 from classwise.storage import safe_name
-from classwise.studies.graph import Derive, Job
-from classwise.studies.outcome import Claim, Done, Outcome, Verdict
-from classwise.studies.study import OfModels
-from classwise.studies.subjects import Subject
-from classwise.studies.together import interval, require_same_setting, resampled
-from classwise.studies.verdicts import all_held, exceeds
+from classwise.studies.frame.graph import Derive, Job
+from classwise.studies.frame.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.frame.study import OfModels
+from classwise.studies.frame.subjects import Subject
+from classwise.studies.parts.together import interval, require_same_setting, resampled
+from classwise.studies.parts.verdicts import all_held, exceeds
 from classwise.training.recipe import load
 
 _SUITE = "autoattack"
@@ -72,7 +72,7 @@ class Fairness(OfModels):
         if self.linear_epochs:
             first = self.subjects()[0]
             settings = {"data": first.data, "eps": first.eps, "epochs": self.linear_epochs, "seed": self.seed}
-            found.append(Derive(_BOUND, "classwise.studies.linear_bound:linear", settings))
+            found.append(Derive(_BOUND, "classwise.studies.parts.linear_bound:linear", settings))
         return found
 
     def outcome(self, done: Done) -> Outcome:

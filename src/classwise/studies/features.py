@@ -36,13 +36,13 @@ from classwise.losses import cross_entropy
 from classwise.metrics import accuracy, agreement, cv, difference, mcd, overall, worst
 from classwise.models.penultimate import penultimate
 from classwise.records import CLEAN, Records
-from classwise.studies.graph import Derive, Job
-from classwise.studies.outcome import Claim, Done, Outcome
-from classwise.studies.study import OfModels
-from classwise.studies.subjects import Subject, recipe_subject
-from classwise.studies.together import interval, resampled
-from classwise.studies.verdicts import all_held, exceeds
-from classwise.studies.work import Place
+from classwise.studies.frame.graph import Derive, Job
+from classwise.studies.frame.outcome import Claim, Done, Outcome
+from classwise.studies.frame.study import OfModels
+from classwise.studies.frame.subjects import Subject, recipe_subject
+from classwise.studies.frame.work import Place
+from classwise.studies.parts.together import interval, resampled
+from classwise.studies.parts.verdicts import all_held, exceeds
 from classwise.threat import project, steepest_step
 
 _SOURCE = "benz2020:section3.2-features"

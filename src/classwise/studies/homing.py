@@ -26,11 +26,11 @@ from classwise.figures import misclassified as figure
 from classwise.metrics import accuracy, confound, difference, intervals, misclassified, paired, vulnerable
 from classwise.metrics.intervals import Array
 from classwise.records import Records
-from classwise.studies.graph import Job
-from classwise.studies.outcome import Claim, Done, Outcome
-from classwise.studies.study import Study
-from classwise.studies.subjects import Subject, recipe_subject
-from classwise.studies.verdicts import LEVEL, exceeds
+from classwise.studies.frame.graph import Job
+from classwise.studies.frame.outcome import Claim, Done, Outcome
+from classwise.studies.frame.study import Study
+from classwise.studies.frame.subjects import Subject, recipe_subject
+from classwise.studies.parts.verdicts import LEVEL, exceeds
 from classwise.training.recipe import Recipe, load
 
 _HALF = 0.5  # "most" is more than this share

@@ -21,10 +21,10 @@ from classwise.figures import confidence
 from classwise.figures import temperature as figure
 from classwise.metrics import overall
 from classwise.records import Records
-from classwise.studies.graph import Job
-from classwise.studies.outcome import Claim, Done, Outcome, Verdict
-from classwise.studies.subjects import Subject
-from classwise.studies.temperature_sweep import (
+from classwise.studies.frame.graph import Job
+from classwise.studies.frame.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.frame.subjects import Subject
+from classwise.studies.parts.temperature_sweep import (
     VARIANTS,
     OfTemperatures,
     Sweep,
@@ -33,8 +33,8 @@ from classwise.studies.temperature_sweep import (
     gap_by_class,
     lines,
 )
-from classwise.studies.together import WIDEST, by_name, require_same_setting
-from classwise.studies.verdicts import exceeds, falls_short
+from classwise.studies.parts.together import WIDEST, by_name, require_same_setting
+from classwise.studies.parts.verdicts import exceeds, falls_short
 
 _BEST, _ANY = "best for each", "any"
 

@@ -17,9 +17,9 @@ from classwise.errors import UserError
 from classwise.figures import intervals as figure
 from classwise.metrics import accuracy, average, cv, widening, worst
 from classwise.records import Records
-from classwise.studies.graph import Job
-from classwise.studies.outcome import Claim, Done, Outcome, Verdict
-from classwise.studies.study import OfModels
+from classwise.studies.frame.graph import Job
+from classwise.studies.frame.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.frame.study import OfModels
 
 
 @dataclass(frozen=True, kw_only=True)

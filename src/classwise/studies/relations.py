@@ -20,10 +20,10 @@ from classwise.metrics import accuracy, confusion, groups, kinship, misclassifie
 from classwise.metrics.intervals import Array, ratio
 from classwise.records import CLEAN, Records
 from classwise.results import Audit
-from classwise.studies.graph import Job
-from classwise.studies.outcome import Claim, Done, Outcome, Verdict
-from classwise.studies.study import OfModels
-from classwise.studies.verdicts import LEVEL, exceeds
+from classwise.studies.frame.graph import Job
+from classwise.studies.frame.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.frame.study import OfModels
+from classwise.studies.parts.verdicts import LEVEL, exceeds
 
 _SOURCE = "tian2021:figure2"
 _PAIRS = 10  # of classes most often taken for each other

@@ -24,11 +24,11 @@ from classwise.metrics.correlation import correlation
 from classwise.metrics.intervals import Array
 from classwise.records import Records
 from classwise.results import write_text
-from classwise.studies.graph import Derive, Job
-from classwise.studies.outcome import Claim, Done, Outcome, Verdict
-from classwise.studies.study import OfModels
-from classwise.studies.verdicts import LEVEL, falls_short
-from classwise.studies.work import Place
+from classwise.studies.frame.graph import Derive, Job
+from classwise.studies.frame.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.frame.study import OfModels
+from classwise.studies.frame.work import Place
+from classwise.studies.parts.verdicts import LEVEL, falls_short
 
 _SOURCE = "benz2020:section3.2-similarity"
 _LEAST = 4  # classes: three have 3 pairs and 6 renamings, which decide nothing

@@ -30,9 +30,10 @@ from classwise.metrics import accuracy, cv, cvc, mcd, overall
 from classwise.metrics.correlation import correlation
 from classwise.records import Records
 from classwise.results import Audit, write_text
-from classwise.studies.graph import Derive, Job
-from classwise.studies.outcome import Claim, Done, Outcome, Verdict
-from classwise.studies.temperature_sweep import (
+from classwise.studies.frame.graph import Derive, Job
+from classwise.studies.frame.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.frame.work import Place
+from classwise.studies.parts.temperature_sweep import (
     VARIANTS,
     OfTemperatures,
     Sweep,
@@ -42,9 +43,8 @@ from classwise.studies.temperature_sweep import (
     lines,
     specs,
 )
-from classwise.studies.together import WIDEST, by_name, cv_change, halves, interval, resampled
-from classwise.studies.verdicts import all_held, exceeds, falls_short
-from classwise.studies.work import Place
+from classwise.studies.parts.together import WIDEST, by_name, cv_change, halves, interval, resampled
+from classwise.studies.parts.verdicts import all_held, exceeds, falls_short
 
 _BATCH = 256
 

@@ -28,11 +28,11 @@ from classwise.metrics.intervals import Array, ratio
 from classwise.models.penultimate import penultimate
 from classwise.results import write_text
 from classwise.spec import number
-from classwise.studies.graph import Derive, Job
-from classwise.studies.outcome import Claim, Done, Outcome
-from classwise.studies.study import OfModels
-from classwise.studies.verdicts import exceeds, falls_short
-from classwise.studies.work import Place
+from classwise.studies.frame.graph import Derive, Job
+from classwise.studies.frame.outcome import Claim, Done, Outcome
+from classwise.studies.frame.study import OfModels
+from classwise.studies.frame.work import Place
+from classwise.studies.parts.verdicts import exceeds, falls_short
 
 _SOURCE = "tian2020:figure8"
 _HALFWAY = 0.5  # of κ: nearer to apart than to mixed

@@ -27,10 +27,10 @@ from classwise.metrics.intervals import Array
 from classwise.metrics.paired import holm
 from classwise.records import CLEAN, Records
 from classwise.storage import safe_name
-from classwise.studies.outcome import Claim, Done, Outcome, Verdict
-from classwise.studies.together import interval, resampled
-from classwise.studies.variants import Variant, Variants
-from classwise.studies.verdicts import LEVEL
+from classwise.studies.frame.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.parts.together import interval, resampled
+from classwise.studies.parts.variants import Variant, Variants
+from classwise.studies.parts.verdicts import LEVEL
 
 T = TypeVar("T")
 

@@ -16,10 +16,10 @@ import pandas as pd
 
 from classwise.errors import UserError
 from classwise.records import Records
-from classwise.studies import over_seeds
-from classwise.studies.outcome import Claim, Done, Outcome
-from classwise.studies.over_seeds import change_of, points
-from classwise.studies.variants import (
+from classwise.studies.frame.outcome import Claim, Done, Outcome
+from classwise.studies.parts import over_seeds
+from classwise.studies.parts.over_seeds import change_of, points
+from classwise.studies.parts.variants import (
     Variant,
     Variants,
     check_sweep,
@@ -32,7 +32,7 @@ from classwise.studies.variants import (
     swept,
     with_setting,
 )
-from classwise.studies.verdicts import all_held, exceeds, falls_short
+from classwise.studies.parts.verdicts import all_held, exceeds, falls_short
 
 _LITTLE = 0.01  # what the average may lose, as a fraction, for the cost to be little
 

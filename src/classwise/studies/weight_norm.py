@@ -17,10 +17,10 @@ from classwise.figures import weight_norm as figure
 from classwise.metrics import accuracy
 from classwise.metrics.correlation import correlation
 from classwise.results import write_text
-from classwise.studies.graph import Derive, Job
-from classwise.studies.outcome import Claim, Done, Outcome, Verdict
-from classwise.studies.study import OfModels
-from classwise.studies.work import Place
+from classwise.studies.frame.graph import Derive, Job
+from classwise.studies.frame.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.frame.study import OfModels
+from classwise.studies.frame.work import Place
 
 _STRONG = 0.5  # a correlation that is surely below this is not the papers' "nearly monotonous" one
 

@@ -1,0 +1,110 @@
+"""What a study found: tables, figures, and what it says about each claim of the papers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+
+from classwise import figures
+from classwise.figures.style import Chart
+from classwise.results import Audit, write_text
+from classwise.studies.frame.work import Desk
+from classwise.tables import markdown
+
+Verdict = Literal["held", "did not hold", "not decided here"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of a paper, whether it held here, and the numbers that say so."""
+
+    source: str  # an id such as tian2021:table1
+    text: str
+    verdict: Verdict
+    numbers: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a study; `notes` say what differs from the papers' setting."""
+
+    tables: Mapping[str, pd.DataFrame]
+    figures: Mapping[str, Chart] = field(default_factory=dict)
+    claims: Sequence[Claim] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Done:
+    """The finished jobs of a study, for its tables."""
+
+    desk: Desk
+
+    def folder(self, name: str) -> Path:
+        return self.desk.folder_of(name)
+
+    def audit(self, name: str) -> Audit:
+        return Audit.load(self.folder(name))
+
+    def table(self, name: str, file: str) -> pd.DataFrame:
+        """A table that a derived job left."""
+        return pd.read_csv(self.folder(name) / file)
+
+
+def write(outcome: Outcome, folder: Path, title: str, settings: Mapping[str, object]) -> Path:
+    """tables/*.csv, figures/*.svg, claims.json, and a page of all of it, study.md."""
+    parts = [f"# {title}", _settings(settings)]
+    if outcome.claims:
+        rows = pd.DataFrame([vars(claim) for claim in outcome.claims])
+        write_text(folder / "claims.json", json.dumps(rows.to_dict("records"), indent=1))
+        parts += ["## Claims", markdown(rows, rows.columns)]
+    for name, frame in outcome.tables.items():
+        write_text(folder / "tables" / f"{name}.csv", frame.to_csv(index=False))
+        parts += [f"## {_sentence(name)}", markdown(shown(frame), words(frame))]
+    for name, chart in outcome.figures.items():
+        path = folder / "figures" / f"{name}.svg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figures.save(chart, path)
+        parts += [f"## {_sentence(name)}", f"![{_sentence(name)}](figures/{name}.svg)"]
+    if outcome.notes:
+        parts += ["## What differs from the papers", "\n".join(f"- {note}" for note in outcome.notes)]
+    page = folder / "study.md"
+    write_text(page, "\n\n".join(parts) + "\n")
+    return page
+
+
+def shown(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table as text: numbers as papers print them, what is missing left empty."""
+    return frame.map(lambda value: _number(value) if isinstance(value, float) else str(value))
+
+
+def words(frame: pd.DataFrame) -> list[str]:
+    """The columns that hold words."""
+    return [str(column) for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return ""
+    if 0 < abs(value) < 0.01:
+        return f"{value:.1e}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _settings(settings: Mapping[str, object]) -> str:
+    given = {key: value for key, value in settings.items() if value not in (None, ())}
+    return "\n".join(f"- {key}: {_code(value)}" for key, value in given.items())
+
+
+def _code(value: object) -> str:
+    return ", ".join(map(_code, value)) if isinstance(value, (list, tuple)) else f"`{value}`"
+
+
+def _sentence(name: str) -> str:
+    return name.replace("_", " ").capitalize()

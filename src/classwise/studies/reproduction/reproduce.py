@@ -1,0 +1,131 @@
+"""A table or figure of a paper again: its study at desk or paper scale, printed numbers beside measured ones.
+
+    plan = reproduce.plan("tian2021:table1", "desk")       # the study with its options, and what differs
+    outcome = studies.run(plan.study, "runs/table1")
+    reproduce.beside(plan, outcome)                        # row, column, printed, ours, difference, misprint
+
+Which options a table takes at which scale stands in reproductions.toml; what is printed, in `classwise.published`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from classwise import published, studies
+from classwise.datasets import class_names
+from classwise.errors import UserError, unknown
+from classwise.published.numbers import LABELS
+from classwise.studies.frame.graph import Graph
+from classwise.studies.frame.outcome import Outcome
+from classwise.studies.frame.study import Study
+from classwise.studies.reproduction import cost
+from classwise.studies.reproduction.measured import READERS
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Scale = Literal["desk", "paper"]
+_FILE = Path(__file__).parent / "reproductions.toml"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a table or figure is made again: the study, and what is not as in the paper."""
+
+    item: published.Item
+    study: Study
+    data: str = "cifar10"
+    differs: tuple[str, ...] = ()
+
+
+@functools.cache
+def _entries() -> dict[str, dict[str, Any]]:
+    found = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+    return {name: {**found.get(entry.get("like", ""), {}), **entry} for name, entry in found.items()}
+
+
+def names() -> list[str]:
+    """The tables and figures that can be made again."""
+    return [item.id for item in published.items() if item.study is not None]
+
+
+def plan(name: str, scale: Scale = "desk") -> Plan:
+    """The plan for a table or figure at a scale."""
+    item = published.item(name)
+    if item.study is None:
+        raise UserError(f"{name} ({item.title}) is a sketch: there is nothing in it to measure.")
+    if scale not in ("desk", "paper"):
+        raise unknown("scale", scale, ("desk", "paper"))
+    entry = _entries()[name]
+    return Plan(
+        item,
+        studies.parse(item.study, entry[scale]),
+        entry.get("data", "cifar10"),
+        tuple(entry.get("differs", ())) + (tuple(entry.get("small", ())) if scale == "desk" else ()),
+    )
+
+
+def hours(chosen: Plan) -> float | None:
+    """About how long it takes on this machine, from counted operations; None where no job can be counted."""
+    counted = [count for count in cost.operations(Graph.of(chosen.study.jobs())).values() if count is not None]
+    return sum(counted) / cost.operations_per_second() / 3600 if counted else None
+
+
+def with_outcome(chosen: Plan, outcome: Outcome) -> Outcome:
+    """The study's outcome with the printed numbers before everything else."""
+    tables = {"printed_and_measured": beside(chosen, outcome), **outcome.tables}
+    said = published.statements(chosen.item.id)
+    if len(said):
+        tables["stated_in_the_paper"] = said.drop(columns="item")
+    if not len(tables["printed_and_measured"]):
+        del tables["printed_and_measured"]
+    notes = (*chosen.differs, *(f"In print: {note}" for note in chosen.item.notes), *outcome.notes)
+    return replace(outcome, tables=tables, notes=notes)
+
+
+def beside(chosen: Plan, outcome: Outcome) -> pd.DataFrame:
+    """One row per printed number: what is printed, what was measured, the difference, and whether it is a misprint."""
+    columns = ["row", "column", "printed", "ours", "difference", "misprint"]
+    reader = READERS.get(chosen.item.id)
+    if reader is None:
+        return pd.DataFrame(columns=columns)
+    numbers = {str(number): name for number, name in enumerate(class_names(chosen.data) or ())}
+    measured = [
+        ({key: _plain(text) for key, text in {"dataset": chosen.data, **labels}.items()}, own)
+        for labels, own in reader(outcome, numbers)
+    ]
+    wrong = {(_plain(slip.row), _plain(slip.column)) for slip in chosen.item.misprints}
+    rows = []
+    for _, line in published.table(chosen.item.id).iterrows():
+        labels = {name: _text(line[name]) for name in LABELS if name in line.index and pd.notna(line[name])}
+        row, plain = ", ".join(labels.values()), {name: _plain(text) for name, text in labels.items()}
+        ours: dict[str, float] = {}
+        for known, own in measured:
+            # A label that one side leaves out, such as the best 1/T found, does not tell rows apart.
+            if all(plain[name] == text for name, text in known.items() if name in plain):
+                ours |= own
+        for column, printed in line.drop(list(labels)).items():
+            if isinstance(printed, str) or pd.isna(printed) or str(column) in LABELS:
+                continue
+            own_value = ours.get(str(column), float("nan"))
+            slip = "misprint" if (_plain(row), _plain(str(column))) in wrong else ""
+            rows.append((row, str(column), float(printed), own_value, own_value - float(printed), slip))
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _plain(text: str) -> str:
+    """A label without its typography: ``FRL-RW`` and ``frl_rw`` are one."""
+    return re.sub(r"[^a-z0-9.,]", "", text.lower())

@@ -1,0 +1,136 @@
+"""Every table and figure has a plan at both scales, and printed numbers stand beside ours where they belong."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from classwise import published
+from classwise.datasets import class_names
+from classwise.errors import UserError
+from classwise.studies.frame.graph import Audit, Graph, Train
+from classwise.studies.frame.outcome import Outcome
+from classwise.studies.reproduction import cost, reproduce
+from classwise.studies.reproduction.measured import READERS
+
+CLASSES = class_names("cifar10")
+assert CLASSES is not None
+
+
+@pytest.mark.parametrize("scale", ["desk", "paper"])
+@pytest.mark.parametrize("name", reproduce.names())
+def test_every_table_and_figure_has_a_plan_whose_jobs_fit_together(name: str, scale: reproduce.Scale) -> None:
+    chosen = reproduce.plan(name, scale)
+    assert len(Graph.of(chosen.study.jobs())) > 0
+    assert chosen.item.id == name
+
+
+def test_every_printed_table_of_measurements_has_a_reader() -> None:
+    without = {name for name in published.names() if name not in READERS}
+    assert without == {"tian2021:table2", "tian2020:table1"}  # lists of superclasses
+
+
+def test_a_sketch_and_a_wrong_name_are_errors() -> None:
+    with pytest.raises(UserError, match="is a sketch"):
+        reproduce.plan("li2023:figure1")
+    with pytest.raises(UserError, match=r"did you mean 'tian2021:table1'"):
+        reproduce.plan("tian2021:tabel1")
+    with pytest.raises(UserError, match="unknown scale 'dsek'; did you mean 'desk'"):
+        reproduce.plan("tian2021:table1", "dsek")  # type: ignore[arg-type]
+
+
+def attacks_outcome() -> Outcome:
+    """The printed table as if a study had measured it, each number one point higher."""
+    rows = []
+    for _, line in published.table("tian2021:table1").iterrows():
+        row = {
+            "model": str(line["defense"]).lower(),
+            "attack": {"cw_inf": "cw", "pgd": "pgd:steps=20"}.get(*2 * [line["attack"]]),
+        }
+        row |= {"total": line["total"] + 1, "cv_percent2": line["cv"] + 1, "mcd": line["mcd"] + 1}
+        rows.append(row | {name: line[str(number)] + 1 for number, name in enumerate(CLASSES or ())})
+    return Outcome({"robustness": pd.DataFrame(rows)})
+
+
+def test_each_printed_number_finds_ours() -> None:
+    frame = reproduce.beside(reproduce.plan("tian2021:table1"), attacks_outcome())
+    assert len(frame) == 20 * 13
+    assert frame["difference"].to_numpy() == pytest.approx(1.0)
+    marked = frame[frame["misprint"] != ""]
+    assert set(marked["row"]) == {"MART, transfer"}
+
+
+def test_what_was_not_measured_is_left_empty() -> None:
+    outcome = attacks_outcome()
+    few = outcome.tables["robustness"].query("model != 'he'")
+    frame = reproduce.beside(reproduce.plan("tian2021:table1"), Outcome({"robustness": few}))
+    assert frame.loc[frame["row"].str.startswith("HE"), "ours"].isna().all()
+    assert frame.loc[frame["row"].str.startswith("Madry"), "ours"].notna().all()
+
+
+def test_rows_of_another_data_set_are_not_ours() -> None:
+    row = {"attack": "pgd-100", "model": "frl_rw", "average": 50.0, "worst": 20.0, "rho": 0.1, "cv_percent2": 250.0}
+    frame = reproduce.beside(reproduce.plan("li2023:table1"), Outcome({"methods": pd.DataFrame([row])}))
+    found = frame.dropna(subset="ours")
+    assert set(found["row"]) == {"CIFAR-10, FRL-RW"}
+    assert dict(zip(found["column"], found["ours"], strict=True)) == {
+        "pgd100_avg": 50.0,
+        "pgd100_worst": 20.0,
+        "pgd100_rho": 0.1,
+    }
+
+
+def test_a_sweep_of_temperatures_is_read_at_each_models_best() -> None:
+    own = {"airplane": 60.0, "change_airplane": -1.0, "total": 50.0, "change_total": -2.0}
+    own |= {"cv_percent2": 200.0, "change_cv_percent2": 5.0, "mcd": 40.0, "change_mcd": 1.0}
+    rows = [{"model": "mart", "inv_temperature": t, **own, "total": 50.0 + t} for t in (2.0, 5.0)]
+    best = [
+        {"model": "mart", "variant": variant, "inv_temperature": t} for variant, t in (("float32", 5.0), ("sound", 2.0))
+    ]
+    outcome = Outcome({"float32": pd.DataFrame(rows), "best": pd.DataFrame(best)})
+    found = (
+        reproduce.beside(reproduce.plan("tian2021:table3"), outcome).dropna(subset="ours").set_index("column")["ours"]
+    )
+    assert found.to_dict() == {
+        "total": 55.0, "0": 60.0, "cv": 200.0, "mcd": 40.0,
+        "change_total": -2.0, "change_0": -1.0, "change_cv": 5.0, "change_mcd": 1.0,
+    }  # fmt: skip
+    changes = reproduce.beside(reproduce.plan("tian2020:table4"), outcome).dropna(subset="ours")
+    assert set(changes["row"]) == {"MART, 2"}  # 5 is not among the printed ones
+
+
+def test_printed_numbers_come_first_and_misprints_and_differences_are_said() -> None:
+    chosen = reproduce.plan("tian2021:table1", "desk")
+    outcome = reproduce.with_outcome(chosen, attacks_outcome())
+    assert next(iter(outcome.tables)) == "printed_and_measured"
+    assert any("width 16" in note for note in outcome.notes)
+    assert not any("width 16" in note for note in reproduce.plan("tian2021:table1", "paper").differs)
+
+
+class TestCost:
+    def test_a_forward_pass_is_counted_by_hand(self) -> None:
+        conv = lambda side, into, out: 2 * side * side * 9 * into * out  # noqa: E731
+        layers = conv(26, 1, 32) + conv(24, 32, 32) + conv(10, 32, 64) + conv(8, 64, 64)
+        dense = 2 * (1024 * 200 + 200 * 200 + 200 * 10)
+        assert cost.forward("smallcnn", (1, 28, 28), 10) == pytest.approx(layers + dense)
+
+    def test_trainings_and_audits_are_priced_by_their_passes(self) -> None:
+        graph = Graph.of(
+            [
+                Train("madry", "desk/mnist/madry"),
+                Audit("audit", "{madry}/best.pt", "mnist", ("pgd-20",), 0.3, {"per_class": 10}),
+            ]
+        )
+        one = cost.forward("smallcnn", (1, 28, 28), 10)
+        found = cost.operations(graph)
+        # 8 epochs of 5000 images with 10 inner steps, and of 1000 held-out images under PGD-20
+        assert found["madry"] == pytest.approx(8 * one * (5000 * 26 + 1000 * 40))
+        assert found["audit"] == pytest.approx(100 * one * 41)
+
+    def test_the_paper_costs_more_than_the_desk(self) -> None:
+        desk, paper = (reproduce.hours(reproduce.plan("tian2021:figure4c", scale)) for scale in ("desk", "paper"))
+        assert desk is not None
+        assert paper is not None
+        assert 0 < 100 * desk < paper < math.inf
