@@ -72,9 +72,9 @@ def study(
     place, resources = _where(root, download, device, jobs, cpus, gpus, retries)
     folder = out or Path("runs") / name
     if dry_run:
-        _show_plan(chosen, folder, place, resources, pool)
+        _show_plan(chosen, folder, place, resources, _given(use), pool)
         return
-    outcome = _conduct(chosen, folder, place, engine, resources, use, pool, progress)
+    outcome = _conduct(chosen, folder, place, engine, resources, _given(use), pool, progress)
     _finish(outcome, folder, chosen.title, dataclasses.asdict(chosen))
 
 
@@ -113,9 +113,9 @@ def reproduce(
     above = Path("runs") / "reproduce" / scale
     folder, pool = out or above / name.replace(":", "-"), pool or above / "jobs"
     if dry_run:
-        _show_plan(plan.study, folder, place, resources, pool)
+        _show_plan(plan.study, folder, place, resources, _given(use), pool)
         return
-    outcome = _conduct(plan.study, folder, place, engine, resources, use, pool, progress)
+    outcome = _conduct(plan.study, folder, place, engine, resources, _given(use), pool, progress)
     title = f"{plan.item.title} ({name}, {scale} scale)"
     _finish(reproductions.with_outcome(plan, outcome), folder, title, {"paper": plan.item.citation})
 
@@ -173,23 +173,28 @@ def _where(
     return place, Resources(jobs, cpus, gpus, retries)
 
 
+def _given(use: list[str] | None) -> dict[str, Path]:
+    """``--use trades=runs/trades`` as {"trades": runs/trades}."""
+    pairs = (text.partition("=")[::2] for text in use or [])
+    return {name: Path(folder).expanduser() for name, folder in pairs}
+
+
 def _conduct(
     chosen: Study,
     folder: Path,
     place: Any,
     engine: str,
     resources: Any,
-    use: list[str] | None,
+    use: Mapping[str, Path],
     pool: Path | None,
     progress: bool | None,
 ) -> Outcome:
     from classwise.studies.frame.study import conduct
 
-    given = dict(text.partition("=")[::2] for text in use or [])
     with _watching(progress) as watch:
         try:
             return conduct(
-                chosen, folder, place=place, engine_spec=engine, resources=resources, use=given, pool=pool, watch=watch
+                chosen, folder, place=place, engine_spec=engine, resources=resources, use=use, pool=pool, watch=watch
             )
         except KeyboardInterrupt:
             Console(stderr=True).print(f"stopped; the same command goes on in {escape(str(folder))}.", soft_wrap=True)
@@ -211,13 +216,18 @@ def _watching(wanted: bool | None) -> Iterator[Callable[[str, int, int], None]]:
         yield lambda name, number, total: bars.update(task, description=name, completed=number, total=total)
 
 
-def _show_plan(chosen: Study, folder: Path, place: Any, resources: Any, pool: Path | None) -> None:
+def _show_plan(
+    chosen: Study, folder: Path, place: Any, resources: Any, use: Mapping[str, Path], pool: Path | None
+) -> None:
     from classwise.studies.frame.estimate import estimate, show
     from classwise.studies.frame.graph import Graph
+    from classwise.studies.frame.study import check_given
     from classwise.studies.frame.work import Desk
 
     desk = Desk(folder, Graph.of(chosen.jobs()), place, pool)
-    show(estimate(desk, resources), resources)
+    for name, given in use.items():
+        check_given(desk, name, given)
+    show(estimate(desk, resources, given=use), resources)
 
 
 def _finish(outcome: Outcome, folder: Path, title: str, settings: Mapping[str, object]) -> None:

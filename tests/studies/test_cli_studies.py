@@ -79,6 +79,13 @@ def test_studies_share_a_pool(models: dict[str, Path], tmp_path: Path) -> None:
 def test_a_finished_run_folder_stands_for_a_job(models: dict[str, Path], tmp_path: Path) -> None:
     recipe = [part for change in (*CHANGES,) for part in ("--set", change)]
     command = ("study", "weight-norm", "--recipe", "desk/digits/madry", *recipe, *QUICK, "--out", str(tmp_path / "out"))
+    plan = run(*command, "--use", f"madry={models['madry']}", "--dry-run")
+    states = {line.split()[0]: line for line in plan.splitlines() if line.startswith("madry")}
+    assert " given " in states["madry"]
+    assert " to do " in states["madry-audit"]
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(UserError, match="is no run folder"):
+        run(*command, "--use", f"madry={tmp_path}", "--dry-run")
     run(*command, "--use", f"madry={models['madry']}")
     copied, given = (folder / "best.pt" for folder in (tmp_path / "out/jobs/madry", models["madry"]))
     assert copied.read_bytes() == given.read_bytes()

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,10 +67,13 @@ class Totals:
     unknown: int
 
 
-def estimate(desk: Desk, resources: Resources, seconds: float = 3.0, limit: float = 120.0) -> pd.DataFrame:
+def estimate(
+    desk: Desk, resources: Resources, seconds: float = 3.0, limit: float = 120.0, given: Container[str] = ()
+) -> pd.DataFrame:
     """A row for each job: what it waits for, whether it is finished, the time it took or will take, and memory.
 
-    seconds: about how long a probe measures; limit: after which one is given up. Nothing is written.
+    seconds: about how long a probe measures; limit: after which one is given up; given: jobs for which a finished run
+    stands. Nothing is written.
     """
     finished = {job.name: about for job in desk.graph if (about := desk.finished(job)) is not None}
     known: dict[str, Measured] = {}
@@ -80,14 +83,16 @@ def estimate(desk: Desk, resources: Resources, seconds: float = 3.0, limit: floa
         known[key] = max(known.get(key, took), took, key=lambda measured: measured.seconds)
     rows = []
     for job in desk.graph:
-        if job.name in finished:
+        state = "finished" if job.name in finished else "given" if job.name in given else "to do"
+        if state == "given":
+            took = Measured(0.0, 0.0, "--use")
+        elif state == "finished":
             took = Measured(finished[job.name]["seconds"], finished[job.name]["megabytes"], "took")
         else:
             key = _alike(desk, job, finished)
             if key not in known:
                 known[key] = _measure(desk, job, resources, seconds, limit)
             took = known[key]
-        state = "finished" if job.name in finished else "to do"
         about_job = {"job": job.name, "kind": type(job).__name__.lower(), "waits for": ", ".join(sorted(job.after))}
         rows.append({**about_job, "state": state, **dataclasses.asdict(took)})
     return pd.DataFrame(rows)
@@ -143,7 +148,7 @@ def show(frame: pd.DataFrame, resources: Resources, console: Console | None = No
     for row in frame.to_dict("records"):
         words = [str(row[column]) for column in ("job", "kind", "waits for", "state")]
         words += [_duration(row["seconds"]), _memory(row["megabytes"]), str(row["basis"])]
-        table.add_row(*map(Text, words), style="dim" if row["state"] == "finished" else "")
+        table.add_row(*map(Text, words), style="" if row["state"] == "to do" else "dim")
     console.print(table)
     console.print()
     console.print(Text(sentence(totals(frame, resources.jobs), resources.jobs)))

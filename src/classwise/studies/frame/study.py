@@ -116,12 +116,17 @@ def conduct(
     return study.outcome(Done(desk))
 
 
-def _adopt(desk: Desk, name: str, given: Path) -> None:
-    """Take a run folder over; the job then finds everything done, or says what was done with other settings."""
+def check_given(desk: Desk, name: str, given: Path) -> None:
+    """Raise where `given` cannot stand for a job of that name."""
     if name not in desk.graph.jobs:
         raise unknown("job", name, desk.graph.jobs)
     if not (given / "config.toml").is_file():
         raise UserError(f"{given} is no run folder (it has no config.toml); it cannot stand for the job {name}.")
+
+
+def _adopt(desk: Desk, name: str, given: Path) -> None:
+    """Take a run folder over; the job then finds everything done, or says what was done with other settings."""
+    check_given(desk, name, given)
     if not (desk.folder_of(name) / "config.toml").exists():
         shutil.rmtree(desk.folder_of(name), ignore_errors=True)  # of a start that failed
         partial = desk.folder_of(name).with_name(f"{name}.partial")
