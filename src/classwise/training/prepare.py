@@ -1,0 +1,165 @@
+"""From a recipe to what the loop needs: its examples, the held-out ones, the network, and everything around them."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from classwise import attacks as attack_files
+from classwise import datasets, methods
+from classwise.datasets.images import Images
+from classwise.errors import UserError
+from classwise.evaluation.speed import follow, trains_channels_last
+from classwise.models import check_model, load_model
+from classwise.training import averaging, optimizer, recipe, schedule, split
+from classwise.training.augment import parse as parse_augment
+from classwise.training.awp import Awp
+from classwise.training.batches import Source
+from classwise.training.checkpoint import Checkpoints, Progress
+from classwise.training.choice import choose
+from classwise.training.loop import Stretch, Training
+from classwise.training.processes import Processes
+from classwise.training.pseudo import read_pseudo
+from classwise.training.recipe import Recipe
+from classwise.training.step import Stepper
+from classwise.training.validation import Validation
+
+_FINE_TUNED = ("frl_rw", "frl_rwrm")
+
+
+def examples(chosen: Recipe, root: str | Path | None, download: bool, data: Any) -> Images:
+    """All training examples the recipe allows, before any is held out."""
+    part = chosen.data
+    loaded = datasets.load(part.name, root, "train", download) if data is None else datasets.from_user(data)
+    images = loaded.without(part.exclude)
+    if part.limit is None and part.per_class is None:
+        return images
+    return images.subset(part.limit, part.per_class, None, chosen.train.seed)
+
+
+def split_off(chosen: Recipe, images: Images) -> tuple[Images, Images | None]:
+    """What is trained on, and what is held out for validation."""
+    part = chosen.data
+    return split.hold_out(images, part.validation, part.held_out, chosen.train.seed)
+
+
+def network_of(chosen: Recipe, given: nn.Module | None, images: Images, device: torch.device) -> nn.Module:
+    """The model to train, on its device, checked against the data."""
+    x = images.batch(np.arange(min(2, len(images))))[0]
+    part = chosen.model
+    network = given
+    if network is None:
+        if methods.name_of(chosen.method) in _FINE_TUNED and part.weights is None:
+            raise UserError(
+                f"{methods.name_of(chosen.method)} fine-tunes a robust model: give its checkpoint as model.weights "
+                "(--set model.weights=runs/trades/best.pt)."
+            )
+        network = load_model(
+            part.spec,
+            weights=part.weights,
+            num_classes=images.num_classes,
+            in_channels=x.shape[1],
+            normalize=part.normalize,
+            seed=chosen.train.seed,
+        )
+    network = network.to(device)
+    if trains_channels_last(network, device):
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    check_model(network.eval(), x.to(device), images.num_classes)
+    return network.requires_grad_(True)
+
+
+def prepare(
+    chosen: Recipe,
+    network: nn.Module,
+    kept: Images,
+    held_out: Images | None,
+    folder: Path,
+    processes: Processes,
+    root: str | Path | None,
+    download: bool,
+) -> tuple[Training, Progress]:
+    """All the loop needs, and the state it begins in; raises where the recipe cannot be followed. Writes nothing."""
+    part, method, device = chosen.train, chosen.method, next(network.parameters()).device
+    averages = None if part.averaging is None else averaging.parse(part.averaging)
+    _check_held_out(chosen, averages, held_out)
+    example = kept.batch(np.arange(min(8, len(kept))))[0].to(device)
+    follower = follow(network, example, fold=part.fold != "no")
+    if part.fold == "yes" and not follower.fast.folded:
+        raise UserError(
+            f"train.fold = yes, but nothing in {chosen.model.spec} can be folded: it has no batch-norm behind a "
+            "convolution. Leave fold at auto."
+        )
+    moving = optimizer.parse(part.optimizer)
+    optimiser = moving.build(network)
+    stepper = Stepper(
+        chosen,
+        network,
+        optimiser,
+        moving.lr,
+        schedule.parse(part.schedule),
+        None if part.awp is None else choose({"awp": Awp}, part.awp, "awp"),
+        dataclasses.replace(follower, fast=dataclasses.replace(follower.fast, multiple=1)),
+        torch.amp.GradScaler(device.type, enabled=part.amp == "float16"),
+        processes,
+        folder,
+    )
+    checkpoints = Checkpoints(
+        folder,
+        chosen.model.spec,
+        kept.num_classes,
+        example.shape[1],
+        {"name": methods.name_of(method), **methods.settings(method)},
+    )
+    state = {name: value.to(device) for name, value in method.init(kept.class_names).items()}
+    stretches = _stretches(chosen, kept, root, download)
+    for stretch in stretches:
+        stretch.source.batches(0, stretch.batch, part.seed, least=2 * processes.world)
+    validation = _validation(chosen, held_out, processes)
+    return Training(stepper, stretches, validation, averages, checkpoints), Progress(state)
+
+
+def _check_held_out(chosen: Recipe, averages: averaging.Averaging | None, held_out: Images | None) -> None:
+    """Raise where the method or the averaging goes by validation images and would have none after some epoch."""
+    remedy = "set data.validation to a number of images per class, such as 300"
+    if chosen.method.needs_validation():
+        who = f"{methods.name_of(chosen.method)} goes by validation images after every epoch"
+        if held_out is None:
+            raise UserError(f"{who}, and none are held out: {remedy}.")
+        if chosen.validate.every > 1:
+            raise UserError(f"{who}, but validate.every = {chosen.validate.every}: set it to 1.")
+    if averages is not None and averages.validates and held_out is None:
+        raise UserError(
+            f"train.averaging = {chosen.train.averaging} goes by validation images, and none are held out: {remedy}."
+        )
+
+
+def _stretches(chosen: Recipe, kept: Images, root: str | Path | None, download: bool) -> list[Stretch]:
+    part, data = chosen.train, chosen.data
+    extra = None if data.extra is None else read_pseudo(data.extra, kept)
+    source = Source(kept, extra, data.extra_fraction if extra else 0.0, data.epoch_size)
+    stretches = []
+    for phase in part.phases or (recipe.Phase(part.epochs),):
+        images = kept
+        if phase.data is not None:  # the same examples, read at another size
+            whole = datasets.load(phase.data, root, "train", download)
+            images = dataclasses.replace(kept, pixels=whole.pixels)
+        augment = parse_augment(list(data.augment if phase.augment is None else phase.augment))
+        own = dataclasses.replace(source, train=images)
+        stretches.append(Stretch(phase.until, own, phase.batch or part.batch, augment))
+    return stretches
+
+
+def _validation(chosen: Recipe, held_out: Images | None, processes: Processes) -> Validation | None:
+    if held_out is None:
+        return None
+    part, threat = chosen.validate, chosen.threat
+    named = attack_files.parse(list(part.attack))
+    own = {name: attack for name, attack in chosen.method.validation().items() if named.get(name) != attack}
+    eps = threat.eps if part.eps is None else part.eps
+    return Validation(held_out, named, own, part.protocol, threat.norm, eps, chosen.train.seed, processes)
