@@ -110,7 +110,8 @@ class Fairness(OfModels):
             least = 100 * np.nanmin(drawn[attack], axis=2)
             low, high = interval(least[:, place] - least[:, 0], level)
             ends.append((low, high))
-            numbers.append(f"{attack}: {100 * (lowest[place] - lowest[0]):+.1f} points ({low:.1f} to {high:.1f})")
+            ends_told = f"{low:.1f} to {high:.1f}" if np.isfinite(low) else "no interval: too few images"
+            numbers.append(f"{attack}: {100 * (lowest[place] - lowest[0]):+.1f} points ({ends_told})")
         text = f"{name} raises the worst class's robustness above that of {self.base}."
         return Claim("li2023:table1", text, all_held(*(exceeds(*pair) for pair in ends)), "; ".join(numbers))
 

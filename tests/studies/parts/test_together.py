@@ -61,7 +61,8 @@ def test_a_run_of_fewer_images_is_judged_on_its_own(audit_of: Callable[..., Audi
 
 def test_interval_is_the_middle_of_the_draws() -> None:
     assert interval(np.arange(1001.0), 0.9) == pytest.approx((50.0, 950.0))
-    assert np.isnan(interval(np.append(np.zeros(90), np.full(10, np.nan)))).all()
+    assert np.isnan(interval(np.append(np.arange(90.0), np.full(10, np.nan)))).all()
+    assert np.isnan(interval(np.zeros(100))).all()  # nothing varies, so nothing is known of what was not seen
 
 
 def test_halves_part_every_image_evenly_and_alike(audit_of: Callable[..., Audit]) -> None:

@@ -42,9 +42,13 @@ def resampled(runs: Sequence[Records], draws: int = DRAWS, seed: int = 0) -> Arr
 
 
 def interval(values: Array, confidence: float = 0.95) -> tuple[float, float]:
-    """The middle `confidence` of the draws that are numbers; NaN where more than its tails are none."""
+    """The middle `confidence` of the draws that are numbers; NaN where more than its tails are none.
+
+    NaN also where no draw differs from another: images that are all right or all wrong say nothing by being drawn again
+    about those that were not seen.
+    """
     tail = (1 - confidence) / 2
-    if np.mean(~np.isfinite(values)) > tail:
+    if np.mean(~np.isfinite(values)) > tail or np.nanmin(values) == np.nanmax(values):
         return float("nan"), float("nan")
     low, high = np.nanquantile(values, [tail, 1 - tail])
     return float(low), float(high)
