@@ -20,7 +20,12 @@ from torch import Tensor, nn
 import classwise as cw
 from bench.markdown import bullets, paragraph, percent, table
 from bench.setting import EPS, SPEC, Setting
+from bench.throughput import calls_per_second, flops_per_image, peak_flops
+from classwise import attacks as attack_files
+from classwise.attacks.rows import value_and_gradient
+from classwise.evaluation.speed import accelerate, channels_last, choose_batch, choose_workers
 from classwise.spec import number
+from classwise.studies.reproduction.cost import passes
 
 TITLE = "AutoAttack beside the reference"
 
@@ -113,10 +118,42 @@ def run(setting: Setting) -> str:
             gc.collect()
             SIDES[side](model, x, y, found[side])
             print(f"  round {turn + 1} of {rounds}: {side} {found[side].seconds[_ALL][-1]:.1f} s", file=sys.stderr)
-    return _section(setting, found["classwise"], found["reference"], len(y))
+    floor = Floor.measure(model, x, int(found["reference"].robust.sum()))
+    return _section(setting, found["classwise"], found["reference"], len(y), floor)
 
 
-def _section(setting: Setting, ours: Evaluation, theirs: Evaluation, count: int) -> str:
+@dataclass(frozen=True)
+class Floor:
+    """What the images that stand in the end cost any program: every step of every attack, in passes of the model."""
+
+    flops: float
+    peak: float  # per second, of matrix products
+    passes: float  # per second, of the passes that classwise makes
+
+    @classmethod
+    def measure(cls, model: nn.Module, x: Tensor, standing: int) -> Floor:
+        workers = choose_workers(torch.device("cpu"))
+        batch = x[: choose_batch(model, x[:8], len(x), workers)]
+        each, fast, own = flops_per_image(model, x[:8]), accelerate(model, x[:8]), channels_last(batch)
+        forward = sum(passes(attack) for attack in attack_files.parse(["autoattack"]).values())
+        rate = calls_per_second(lambda: value_and_gradient(fast, own, torch.Tensor.sum), workers) * len(batch)
+        return cls(standing * forward * each / 2, max(peak_flops(1), peak_flops(workers)), rate * each)
+
+    def note(self, reference: float) -> str:
+        """`reference`: the seconds the reference took."""
+        speeds = {"the fastest matrix product": self.peak, "classwise's gradient passes": self.passes}
+        bounds = (
+            f"{self.flops / speed:.0f} s at the speed of {what} ({speed / 1e9:.0f} GFLOP/s), "
+            f"{reference * speed / self.flops:.1f} times less than the reference took"
+            for what, speed in speeds.items()
+        )
+        return (
+            "An image that stands goes through every step of every attack. In passes of the model alone that is "
+            f"{self.flops / 1e12:.1f} TFLOP here, in any program: {'; '.join(bounds)}."
+        )
+
+
+def _section(setting: Setting, ours: Evaluation, theirs: Evaluation, count: int, floor: Floor) -> str:
     rounds = len(ours.seconds[_ALL])
     differing = int((ours.robust != theirs.robust).sum())
     return "\n\n".join(
@@ -129,7 +166,7 @@ def _section(setting: Setting, ours: Evaluation, theirs: Evaluation, count: int)
             table(_HEADER, [_row(name, ours, theirs) for name in (*ATTACKS, _ALL)]),
             f"Robust accuracy: classwise {percent(ours.robust.mean())}, reference {percent(theirs.robust.mean())}; "
             f"the verdict differs on {differing} of {count} images.",
-            bullets(*_NOTES),
+            bullets(*_NOTES, floor.note(statistics.median(theirs.seconds[_ALL]))),
         ]
     )
 

@@ -60,7 +60,7 @@ def run(setting: Setting) -> str:
     ]
     peaks: list[float] = []
     for number in range(setting.rounds + 1):
-        peaks += [_peak(1), _peak(workers)]
+        peaks += [peak_flops(1), peak_flops(workers)]
         for subject in subjects:
             rate = calls_per_second(subject.gradient_pass, workers) * len(subject.x)
             print(f"  {subject.name}, {subject.form}: {rate:.0f} images per second", file=sys.stderr)
@@ -98,7 +98,7 @@ def flops_per_image(model: nn.Module, example: Tensor) -> float:
     return 4 * sum(multiply_adds) / len(example)
 
 
-def _peak(workers: int) -> float:
+def peak_flops(workers: int) -> float:
     """Floating point operations per second of float32 matrix products, one in each worker."""
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.randn(_SIDE, _SIDE, generator=generator) for _ in range(2))
