@@ -55,8 +55,10 @@ def test_alike_jobs_share_a_probe(probes: list[str], tmp_path: Path) -> None:
     other = [("method.steps=3",), ("data.exclude=['4']",), ("data.exclude=['5']",), ("model.spec=smallcnn",)]
     trainings = [Train(f"t{n}", "desk/digits/madry", changes) for n, changes in enumerate([(), *alike, *other])]
     audits = [Audit(f"a{n}", f"{{t{n}}}/best.pt", "digits", ("pgd-20",), options={"seed": n}) for n in (0, 1, 4)]
+    audits += [Audit(f"a{n}", f"{{t{n}}}/best.pt", f"digits:exclude={n - 1}", ("pgd-20",)) for n in (5, 6)]
+    audits += [Audit(f"b{n}", "m.pt", f"digits{without}", ("pgd-20",)) for n, without in enumerate(("", ":exclude=1"))]
     frame = estimate(desk_of(tmp_path, *trainings, *audits), Resources())
-    assert probes == ["t0", "t4", "t5", "t7", "a0", "a4"]
+    assert probes == ["t0", "t4", "t5", "t7", "a0", "a4", "a5", "b0", "b1"]
     assert (frame["seconds"] == 10).all()
     assert not list(tmp_path.iterdir())
 

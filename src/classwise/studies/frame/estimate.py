@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from classwise import spec
 from classwise.studies.frame.engines import Resources
 from classwise.studies.frame.graph import Audit, Derive, Job, Train
 from classwise.studies.frame.probe import Measured
@@ -164,9 +165,15 @@ def _alike(desk: Desk, job: Job, finished: Mapping[str, Any]) -> str:
         own = isinstance(training, Train) and training.name not in finished
         model = _shape_of_training(training) if own and isinstance(training, Train) else job.model
         options = {key: value for key, value in job.options.items() if key != "seed"}
-        return json.dumps(["audit", model, job.data, job.attacks, options], sort_keys=True, default=str)
+        return json.dumps(["audit", model, _shape_of_data(job.data), job.attacks, options], sort_keys=True, default=str)
     assert isinstance(job, Derive)
     return json.dumps(["derive", job.function])
+
+
+def _shape_of_data(data: str) -> list[Any]:
+    """A data set without which classes are left out; how many are makes a difference."""
+    name, options = spec.split(data)
+    return [name, options | {"exclude": len(options["exclude"].split("|"))} if "exclude" in options else options]
 
 
 def _shape_of_training(job: Train) -> dict[str, Any]:
