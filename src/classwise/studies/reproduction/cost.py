@@ -21,6 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from classwise import attacks as attack_files
 from classwise import spec
 from classwise.attacks import Attack
+from classwise.attacks.fab import Boundary
 from classwise.attacks.rows import evaluations, needs_gradient
 from classwise.models import load_model
 from classwise.studies.frame.graph import Audit, Graph, Job, Train
@@ -70,7 +71,8 @@ def forward(model: str, shape: tuple[int, ...], num_classes: int) -> float:
 
 def passes(attack: Attack) -> float:
     """Forward passes' worth of work that an attack spends on one image."""
-    return attack.steps * attack.restarts * evaluations(attack) * (2 if needs_gradient(attack) else 1)
+    each = evaluations(attack) * (2 if needs_gradient(attack) else 1) + isinstance(attack, Boundary)  # where it led
+    return attack.steps * attack.restarts * each
 
 
 def _about(data: str) -> tuple[tuple[int, ...], int, int, int] | None:
