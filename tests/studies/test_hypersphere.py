@@ -103,6 +103,16 @@ def test_a_gain_that_vanishes_one_that_stays_and_one_that_never_was(
     assert found[text.format("none")].verdict == "not decided here"
 
 
+def test_whether_a_gain_shrinks_is_asked_at_the_largest_1_t(judged: Callable[..., dict[str, studies.Claim]]) -> None:
+    text = "At the largest 1/T {} gains less than under PGD (sound)."
+    found = judged(he=(300, 240), madry=(250, 260), same=(300, 310), more=(300, 360), none=(240, 200))
+    assert found[text.format("he")].verdict == "held"
+    assert "+10.0 points under PGD, -4.0 at 1/T = 50, -14.0 (" in found[text.format("he")].numbers
+    assert found[text.format("same")].verdict == "not decided here"
+    assert found[text.format("more")].verdict == "did not hold"
+    assert found[text.format("none")].verdict == "not decided here"
+
+
 def test_models_that_cannot_be_compared_are_refused(models: dict[str, Path]) -> None:
     one, two = (str(models[name]) for name in ("madry", "standard"))
     with pytest.raises(UserError, match=r"unknown model for --base 'madri'; did you mean 'madry'"):
