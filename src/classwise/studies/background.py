@@ -47,7 +47,7 @@ class Background(OfModels):
 
     part: Literal["mnist", "white", "both"] = "both"
     protocol: Protocol = "final"
-    mnist_recipe: str = "desk/mnist/madry"
+    mnist_recipe: str = "desk/mnist/trades"
     mnist_set: tuple[str, ...] = ("method.step=0.04", "validate.attack=pgd:steps=10,step=0.04")
     mnist_eps: str = "0.5"
     mnist_attack: str = "pgd:steps=40,step=0.01"
