@@ -24,8 +24,7 @@ from classwise.evaluation.speed import follow
 from classwise.methods.method import Batch, Loss, State
 from classwise.models import load_model
 from classwise.results import Audit
-from classwise.training import history, pseudo
-from classwise.training import train as front
+from classwise.training import history, prepare, pseudo
 from classwise.training.processes import Processes
 from classwise.training.seen import Seen, meta_of, to_records
 
@@ -114,7 +113,7 @@ def test_the_best_epoch_is_the_rule_s(
 ) -> None:
     """Worst prefers the higher average of two worst classes alike; the others the earlier of two alike."""
     x, y = torch.rand(24, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(24) % 2
-    monkeypatch.setattr(front, "_validation", lambda chosen, held_out, processes: Foretold(held_out, RIGHT, audit_of))
+    monkeypatch.setattr(prepare, "_validation", lambda chosen, held_out, processes: Foretold(held_out, RIGHT, audit_of))
     tree = small(
         tmp_path, data={"per_class": None}, method={"name": "standard"}, train={"epochs": 5}, validate={"select": rule}
     )
