@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -365,3 +366,22 @@ class TestProcess:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout) == Audit.load(finished).summary()
+
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [({}, "10000"), ({"GOMP_SPINCOUNT": "5"}, "5"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+    )
+    def test_waiting_threads_let_others_work_unless_told_otherwise(self, given: dict[str, str], expected: str) -> None:
+        code = (
+            "import atexit, os, sys\n"
+            "from classwise.cli import main\n"
+            "assert 'torch' not in sys.modules  # which reads it\n"
+            "atexit.register(lambda: print(os.environ.get('GOMP_SPINCOUNT')))\n"
+            "sys.argv = ['classwise', '--version']\n"
+            "main()"
+        )
+        plain = {key: value for key, value in os.environ.items() if key not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env={**plain, **given}
+        )
+        assert done.stdout.split()[-1] == expected, done.stderr
