@@ -20,10 +20,9 @@ from torch import Tensor, nn
 import classwise as cw
 from bench.markdown import bullets, paragraph, percent, table
 from bench.setting import EPS, SPEC, Setting
-from bench.throughput import calls_per_second, flops_per_image, peak_flops
+from bench.throughput import peak_flops, subjects_of
 from classwise import attacks as attack_files
-from classwise.attacks.rows import value_and_gradient
-from classwise.evaluation.speed import accelerate, channels_last, choose_batch, choose_workers
+from classwise.evaluation.speed import choose_workers
 from classwise.spec import number
 from classwise.studies.reproduction.cost import passes
 
@@ -133,11 +132,10 @@ class Floor:
     @classmethod
     def measure(cls, model: nn.Module, x: Tensor, standing: int) -> Floor:
         workers = choose_workers(torch.device("cpu"))
-        batch = x[: choose_batch(model, x[:8], len(x), workers)]
-        each, fast, own = flops_per_image(model, x[:8]), accelerate(model, x[:8]), channels_last(batch)
+        _, folded = subjects_of(SPEC, model, x, workers)
         forward = sum(passes(attack) for attack in attack_files.parse(["autoattack"]).values())
-        rate = calls_per_second(lambda: value_and_gradient(fast, own, torch.Tensor.sum), workers) * len(batch)
-        return cls(standing * forward * each / 2, max(peak_flops(1), peak_flops(workers)), rate * each)
+        peak = max(peak_flops(1), peak_flops(workers))
+        return cls(standing * forward * folded.flops / 2, peak, folded.measure(workers) * folded.flops)
 
     def note(self, reference: float) -> str:
         """`reference`: the seconds the reference took."""

@@ -45,6 +45,10 @@ class Subject:
     def gradient_pass(self) -> None:
         value_and_gradient(self.model, self.x, torch.Tensor.sum)
 
+    def measure(self, workers: int) -> float:
+        """Images per second, all workers together."""
+        return calls_per_second(self.gradient_pass, workers) * len(self.x)
+
     @property
     def rate(self) -> float:
         return statistics.median(self.rates)
@@ -55,21 +59,21 @@ def run(setting: Setting) -> str:
     images = setting.images(1000)
     x, _ = images.batch(np.arange(len(images)))
     subjects = [
-        *_subjects(SPEC, setting.model(), x, workers),
-        *_subjects(_LARGE, cw.load_model(_LARGE, num_classes=images.num_classes), x, workers),
+        *subjects_of(SPEC, setting.model(), x, workers),
+        *subjects_of(_LARGE, cw.load_model(_LARGE, num_classes=images.num_classes), x, workers),
     ]
     peaks: list[float] = []
     for number in range(setting.rounds + 1):
         peaks += [peak_flops(1), peak_flops(workers)]
         for subject in subjects:
-            rate = calls_per_second(subject.gradient_pass, workers) * len(subject.x)
+            rate = subject.measure(workers)
             print(f"  {subject.name}, {subject.form}: {rate:.0f} images per second", file=sys.stderr)
             if number:  # the first round warms up
                 subject.rates.append(rate)
     return _section(setting, subjects, max(peaks), workers)
 
 
-def _subjects(name: str, model: nn.Module, x: Tensor, workers: int) -> list[Subject]:
+def subjects_of(name: str, model: nn.Module, x: Tensor, workers: int) -> list[Subject]:
     """`model` as it is and as the engine runs it, both with the batch the engine chooses."""
     example = x[:8]
     batch = x[: choose_batch(model, example, len(x), workers)].contiguous()

@@ -34,7 +34,7 @@ from classwise.studies.parts.temperature_sweep import (
     gap_by_class,
     lines,
 )
-from classwise.studies.parts.together import WIDEST, by_name, interval, require_same_setting, resampled
+from classwise.studies.parts.together import WIDEST, by_name, interval_between, require_same_setting, resampled
 from classwise.studies.parts.verdicts import exceeds, falls_short
 
 _BEST, _ANY = "best for each", "any"
@@ -100,7 +100,7 @@ class Hypersphere(OfTemperatures):
         seen = [100 * average.compute(rows) for rows in runs]
         drawn = 100 * np.nanmean(resampled(runs, seed=self.seed), axis=2)
         before, after = seen[1] - seen[0], seen[3] - seen[2]
-        low, high = interval((drawn[:, 3] - drawn[:, 2]) - (drawn[:, 1] - drawn[:, 0]))
+        low, high = interval_between(drawn)
         return Claim(
             "tian2020:table6",
             f"At the largest 1/T {name} gains less than under PGD ({variant}).",

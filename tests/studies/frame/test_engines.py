@@ -6,11 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from small_jobs import running, wait_until
 
 from classwise.errors import UserError
 from classwise.studies.frame.engines import Resources, drive, engine, names
@@ -70,13 +69,6 @@ def run(desk: Desk, resources: Resources, spec: str = "local") -> list[str]:
         return list(drive(desk, submit))
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 300.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-
-
 def test_in_this_process_jobs_are_told_as_they_finish(tmp_path: Path) -> None:
     desk = desk_of(tmp_path, errand("a"), errand("b"), errand("c", after="{a}"))
     with engine("local", desk, Resources()) as submit:
@@ -131,22 +123,12 @@ def test_stopping_the_study_stops_its_processes(tmp_path: Path, number: signal.S
     study = subprocess.Popen([sys.executable, "-c", STUDY, str(desk.folder)], stderr=subprocess.DEVNULL)
     wait_until(lambda: bool(calls(desk, "a")) and bool(calls(desk, "b")))
     children = [int(calls(desk, name)[0][0]) for name in ("a", "b")]
-    assert all(map(_runs, children))
+    assert all(map(running, children))
     os.kill(study.pid, number)
     assert study.wait(300) == -number
-    wait_until(lambda: not any(map(_runs, children)))
+    wait_until(lambda: not any(map(running, children)))
     assert calls(desk, "c") == []
     assert not list(desk.folder.rglob("job.json"))
-
-
-def _runs(pid: int) -> bool:
-    """Whether there is such a process that is not merely waiting to be reaped."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    stat = Path(f"/proc/{pid}/stat")
-    return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
 def test_an_unknown_engine_names_the_near_miss(tmp_path: Path) -> None:

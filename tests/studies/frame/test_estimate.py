@@ -11,19 +11,16 @@ from typing import Any
 import pandas as pd
 import pytest
 from rich.console import Console
+from small_jobs import planned
 
 from classwise.studies.frame import estimate as estimates
 from classwise.studies.frame.engines import Resources
 from classwise.studies.frame.estimate import Totals, estimate, sentence, show, totals
-from classwise.studies.frame.graph import Audit, Derive, Graph, Job, Train
+from classwise.studies.frame.graph import Audit, Derive, Job, Train
 from classwise.studies.frame.probe import Measured
-from classwise.studies.frame.work import Desk, Place
+from classwise.studies.frame.work import Desk
 
 SMALL = ("train.epochs=3", "data.per_class=24", "data.validation=4", "method.steps=1", "validate.attack=pgd-1")
-
-
-def desk_of(folder: Path, *jobs: Job) -> Desk:
-    return Desk(folder, Graph.of(jobs), Place())
 
 
 def finish(desk: Desk, name: str, seconds: float) -> None:
@@ -57,7 +54,7 @@ def test_alike_jobs_share_a_probe(probes: list[str], tmp_path: Path) -> None:
     audits = [Audit(f"a{n}", f"{{t{n}}}/best.pt", "digits", ("pgd-20",), options={"seed": n}) for n in (0, 1, 4)]
     audits += [Audit(f"a{n}", f"{{t{n}}}/best.pt", f"digits:exclude={n - 1}", ("pgd-20",)) for n in (5, 6)]
     audits += [Audit(f"b{n}", "m.pt", f"digits{without}", ("pgd-20",)) for n, without in enumerate(("", ":exclude=1"))]
-    frame = estimate(desk_of(tmp_path, *trainings, *audits), Resources())
+    frame = estimate(planned(tmp_path, *trainings, *audits), Resources())
     assert sorted(probes) == ["a0", "a4", "a5", "b0", "b1", "t0", "t4", "t5", "t7"]
     assert (frame["seconds"] == 10).all()
     assert not list(tmp_path.iterdir())
@@ -66,7 +63,7 @@ def test_alike_jobs_share_a_probe(probes: list[str], tmp_path: Path) -> None:
 def test_what_finished_jobs_took_is_known(probes: list[str], tmp_path: Path) -> None:
     trainings = [Train(f"t{seed}", "desk/digits/madry", (f"train.seed={seed}",)) for seed in range(3)]
     norms = [Derive(f"n{n}", "m:f", {"model": f"{{t{n}}}/best.pt"}) for n in range(3)]
-    desk = desk_of(tmp_path, *trainings, *norms, Derive("other", "m:g"))
+    desk = planned(tmp_path, *trainings, *norms, Derive("other", "m:g"))
     finish(desk, "t0", 50.0)
     finish(desk, "t1", 70.0)
     finish(desk, "n0", 2.0)

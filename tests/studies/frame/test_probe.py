@@ -10,20 +10,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from small_jobs import planned
 
 from classwise import load_model
 from classwise.studies.frame import estimate as estimates
 from classwise.studies.frame import probe as probes
 from classwise.studies.frame.engines import Resources
-from classwise.studies.frame.graph import Audit, Derive, Graph, Job, Train
+from classwise.studies.frame.graph import Audit, Derive, Graph, Train
 from classwise.studies.frame.probe import probe
 from classwise.studies.frame.work import Desk, Place
 
 SMALL = ("train.epochs=3", "data.per_class=24", "data.validation=4", "method.steps=1", "validate.attack=pgd-1")
-
-
-def desk_of(folder: Path, *jobs: Job) -> Desk:
-    return Desk(folder, Graph.of(jobs), Place())
 
 
 @pytest.fixture
@@ -36,7 +33,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("clock")
 def test_a_training_is_its_steps_validations_and_checkpoints(tmp_path: Path) -> None:
     """200 images train in batches of 64, 40 are held out; every step, validation and checkpoint takes a second."""
-    desk = desk_of(tmp_path, Train("t", "desk/digits/madry", SMALL))
+    desk = planned(tmp_path, Train("t", "desk/digits/madry", SMALL))
     reading, epochs, validations, checkpoints = 1, 3 * 200 / 64, 3, 2 * 3
     found = probe(desk, "t", seconds=1e9)
     assert found.seconds == reading + epochs + validations + checkpoints
@@ -57,7 +54,7 @@ def test_an_audit_is_what_some_images_took_times_all(tmp_path: Path, monkeypatch
     monkeypatch.setattr("classwise.evaluation.audit.audit", audit)
     training = Train("t", "desk/digits/madry", SMALL)
     job = Audit("a", "{t}/best.pt", "digits", ("pgd-20",), 0.1, {"per_class": 20, "seed": 3, "protocol": "any"})
-    found = probe(desk_of(tmp_path, training, job), "a", seconds=8.0)
+    found = probe(planned(tmp_path, training, job), "a", seconds=8.0)
     assert [call["images"] for call in asked] == [32, 128]  # 1 s was too little, 4 s are enough
     assert asked[0]["attacks"] == ["pgd-20"]
     assert asked[0]["seed"] == 3
@@ -69,7 +66,7 @@ def test_an_audit_is_what_some_images_took_times_all(tmp_path: Path, monkeypatch
 def test_a_probe_in_a_process_of_its_own(tmp_path: Path) -> None:
     norms = Derive("n", "m:f", {"model": "{t}/best.pt"})
     jobs = [Audit("a", "{t}/best.pt", "digits", ("fgsm",), 0.1), Audit("b", "{n}/x.pt", "digits", ("fgsm",), 0.1)]
-    desk = desk_of(tmp_path / "study", Train("t", "desk/digits/madry", SMALL), norms, *jobs)
+    desk = planned(tmp_path / "study", Train("t", "desk/digits/madry", SMALL), norms, *jobs)
     found = estimates._measure(desk, desk.graph.jobs["a"], Resources(cpus=1), 0.1, 600.0)
     assert found.basis == "measured, at most"
     assert 0 < found.seconds < 600
@@ -80,7 +77,7 @@ def test_a_probe_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_probe_that_does_not_end_is_given_up(tmp_path: Path) -> None:
-    desk = desk_of(tmp_path, Train("t", "desk/digits/madry"))
+    desk = planned(tmp_path, Train("t", "desk/digits/madry"))
     found = estimates._measure(desk, desk.graph.jobs["t"], Resources(), 1.0, limit=0.01)
     assert math.isnan(found.seconds)
     assert found.basis == "unknown: not measured within 0.01 s"

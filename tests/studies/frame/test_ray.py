@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from small_jobs import wait_until
 
 from classwise import studies
 from classwise.errors import UserError
@@ -50,12 +50,9 @@ def ended() -> Iterator[None]:
     assert not ray.is_initialized()  # what the engine began it has ended
 
 
-def first_call(path: Path, seconds: float = 300.0) -> int:
+def first_call(path: Path) -> int:
     """The process of the job, as soon as it has begun."""
-    end = time.monotonic() + seconds
-    while not (path.exists() and path.read_text().endswith("\n")):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
+    wait_until(lambda: path.exists() and path.read_text().endswith("\n"))
     return int(path.read_text().split()[0])
 
 

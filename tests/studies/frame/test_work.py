@@ -7,12 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from small_jobs import running, wait_until
 
 from classwise import studies
 from classwise.errors import UserError
@@ -58,13 +57,6 @@ def desk_of(folder: Path, *jobs: Job) -> Desk:
 def start(desk: Desk, name: str, *more: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "classwise.studies.frame.work", str(desk.folder), name, *more]
     return subprocess.Popen(command, stderr=subprocess.PIPE)
-
-
-def wait_until(true: Callable[[], bool], seconds: float = 300.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 def calls(desk: Desk, name: str) -> list[str]:
@@ -151,17 +143,7 @@ def test_a_job_leaves_with_the_process_that_started_it(tmp_path: Path) -> None:
     os.kill(pid, 0)
     parent.kill()
     parent.communicate(timeout=300)
-    wait_until(lambda: not _runs(pid))
-
-
-def _runs(pid: int) -> bool:
-    """Whether there is such a process that is not merely waiting to be reaped."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    stat = Path(f"/proc/{pid}/stat")
-    return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
+    wait_until(lambda: not running(pid))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts a parent's memory")

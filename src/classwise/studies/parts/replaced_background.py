@@ -31,7 +31,7 @@ from classwise.metrics.intervals import Array
 from classwise.records import CLEAN, Records
 from classwise.results import Audit
 from classwise.studies.frame.outcome import Claim
-from classwise.studies.parts.together import interval, resampled
+from classwise.studies.parts.together import interval_between, resampled
 from classwise.studies.parts.verdicts import LEVEL, all_held, exceeds
 
 Kind: TypeAlias = Literal["natural", "adversarial"]
@@ -280,7 +280,7 @@ def _natural(model: str, own: Views, name: str) -> Claim:
     first = behind_own_masks(own)[0]
     runs = [own[view][kind] for kind in KINDS for view in (ORIGINAL, first)]
     drawn = resampled(runs)[:, :, runs[0].class_names.index(name)]
-    low, high = interval((drawn[:, 3] - drawn[:, 2]) - (drawn[:, 1] - drawn[:, 0]))
+    low, high = interval_between(drawn)
     natural, adversarial = (_gain(own[ORIGINAL], own[first], name, kind=kind) for kind in KINDS)
     more = 100 * (adversarial.value - natural.value)
     return Claim(

@@ -54,6 +54,12 @@ def interval(values: Array, confidence: float = 0.95) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def interval_between(drawn: Array) -> tuple[float, float]:
+    """Of four runs, a number of each for each draw: by how much the gain d − c exceeds the gain b − a."""
+    a, b, c, d = drawn.T
+    return interval((d - c) - (b - a))
+
+
 def halves(runs: Sequence[Records]) -> tuple[list[Records], list[Records]]:
     """Every run cut in two by image, the same image into the same half for all of them, every class about evenly.
 
