@@ -22,7 +22,7 @@ import classwise as cw
 from bench.markdown import paragraph, percent, table
 from bench.setting import SPEC, Setting
 from classwise.attacks.rows import Model, value_and_gradient
-from classwise.evaluation.speed import accelerate, channels_last, choose_batch, choose_workers
+from classwise.evaluation.speed import accelerate, at_most, channels_last, choose_batch, choose_workers
 
 TITLE = "Gradient passes as a share of the matrix-product peak"
 
@@ -76,7 +76,7 @@ def run(setting: Setting) -> str:
 def subjects_of(name: str, model: nn.Module, x: Tensor, workers: int) -> list[Subject]:
     """`model` as it is and as the engine runs it, both with the batch the engine chooses."""
     example = x[:8]
-    batch = x[: choose_batch(model, example, len(x), workers)].contiguous()
+    batch = x[: at_most(choose_batch(model, example, workers), len(x))].contiguous()
     flops = flops_per_image(model, example)
     folded = accelerate(model, example)
     return [

@@ -15,9 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import classwise as cw
+from classwise.attacks.rows import value_and_gradient
 from classwise.evaluation.speed import (
     Fast,
     accelerate,
+    at_most,
     choose_batch,
     choose_workers,
     out_of_memory,
@@ -268,6 +271,45 @@ class TestFilling:
         assert unsettled(model) is model
 
 
+class TestPieces:
+    """An attack may ask about more images at once than are quickly looked at."""
+
+    def test_many_images_are_looked_at_in_equal_pieces(self) -> None:
+        sizes: list[int] = []
+
+        def model(x: Tensor) -> Tensor:
+            sizes.append(len(x))
+            return x.flatten(1) * 2
+
+        x = torch.rand(300, 1, 2, 2)
+        assert torch.equal(Fast(model, 0, (), most=128)(x), x.flatten(1) * 2)
+        assert sizes == [100, 100, 100]
+        Fast(model, 0, (), most=300)(x)
+        assert sizes[3:] == [300]
+
+    def test_a_gradient_comes_of_one_pass(self) -> None:
+        sizes: list[int] = []
+
+        def model(x: Tensor) -> Tensor:
+            sizes.append(len(x))
+            return x.flatten(1) * 2
+
+        value_and_gradient(Fast(model, 0, (), most=8), torch.rand(20, 1, 2, 2), torch.Tensor.sum)
+        assert sizes == [20]
+
+    def test_an_audit_bounds_what_is_asked_at_once(self) -> None:
+        sizes: list[int] = []
+
+        class First(nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                sizes.append(len(x))
+                return x.flatten(1)[:, :3]
+
+        x, y = torch.tensor([[0.9, 0.1, 0.1, 0.5]] * 5).reshape(5, 1, 2, 2), torch.zeros(5, dtype=torch.long)
+        cw.audit(First(), (x, y), "nattack:rounds=2,population=100", eps=0.01, batch_size=16)
+        assert sizes.count(16) == 2 * 32  # two rounds of 500 images
+
+
 class Residual(nn.Module):
     """Sums and ReLUs of every kind: some may write over what they read, some must not."""
 
@@ -380,7 +422,7 @@ def test_torchscript_is_accelerated_as_far_as_it_goes(program: Callable[[nn.Modu
     assert_same(fast, model, x)
     assert not any(parameter.requires_grad for parameter in fast.model.parameters())
     assert all(parameter.requires_grad for parameter in model.parameters())
-    assert choose_batch(model, x, 100) == 64
+    assert choose_batch(model, x) == 1024
 
 
 class Keeper(Plain):
@@ -429,18 +471,16 @@ class TestBatch:
         model = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.Flatten(), nn.Linear(64 * 32 * 32, 5))
         activation = 64 * 32 * 32 * 4  # bytes of one image's
         for workers in (1, 4):
-            batch = choose_batch(model, images(size=32), 10_000, workers)
+            batch = choose_batch(model, images(size=32), workers)
             assert batch == 8 * 2**20 // (workers * activation) if workers == 1 else 16  # never below 16
 
     def test_never_more_than_there_are_examples_and_a_power_of_two(self) -> None:
-        model = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
-        assert choose_batch(model, images(), 100) == 64
-        assert choose_batch(model, images(), 1) == 1
-        assert choose_batch(model, images(), 10**6) == 1024
+        most = choose_batch(nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), images())
+        assert [at_most(most, count) for count in (10**6, 100, 64, 1, 0)] == [1024, 64, 64, 1, 1]
 
     def test_no_hook_is_left_behind(self) -> None:
         model = worn(Plain())
-        choose_batch(model, images(), 10)
+        choose_batch(model, images())
         assert not any(module._forward_hooks for module in model.modules())
 
     def test_workers_are_for_processors(self) -> None:

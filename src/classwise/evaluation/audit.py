@@ -36,7 +36,7 @@ from classwise.evaluation.inputs import (
     with_surrogates,
 )
 from classwise.evaluation.landscape import landscape as loss_slices
-from classwise.evaluation.speed import AMP, Fast, accelerate, choose_batch, choose_workers
+from classwise.evaluation.speed import AMP, Fast, accelerate, at_most, choose_batch, choose_workers
 from classwise.models import check_model
 from classwise.records import CLEAN, MOST_PROBS, AttackInfo, Coverage, Meta, Protocol
 from classwise.results import Audit, read_config, write_text
@@ -204,7 +204,10 @@ def prepare(
     fast = Fast(model, 0, ()) if black_box else accelerate(model, example, fold=settings.fold and not randomised)
     alone = randomised or fast.model is model  # a model that cannot be copied cannot serve several threads
     workers = 1 if alone else settings.workers or choose_workers(device)
-    batch = settings.batch_size or choose_batch(model, example, len(images), workers)
+    room = settings.batch_size or choose_batch(model, example, workers)
+    batch = settings.batch_size or at_most(room, len(images))
+    if not black_box:  # those have a batch size of their own
+        fast = dataclasses.replace(fast, most=room)
     infos = run.attack_infos(attacks, settings.protocol, settings.coverage)
     job = run.Job(
         model,

@@ -45,9 +45,13 @@ class Fast:
 
     multiple: int = 1  # batches are filled up to a multiple of this, until their size has settled
     pairs: tuple[tuple[str, str], ...] = ()  # names of each layer and of the norm folded into it
+    most: int = 0  # images to look at in one pass where no gradient is asked for; 0: any number
     settled: list[int] = field(default_factory=lambda: [0, 0])  # the last batch's size, and how many like it in a row
 
     def __call__(self, x: Tensor) -> Tensor:
+        if 0 < self.most < len(x) and not (x.requires_grad and torch.is_grad_enabled()):
+            pieces = torch.tensor_split(x, -(-len(x) // self.most))
+            return torch.cat([self(piece) for piece in pieces])
         self.settled[:] = [len(x), self.settled[1] + 1 if self.settled[0] == len(x) else 1]
         short = -len(x) % self.multiple if len(x) and self.settled[1] <= _SETTLED else 0
         if not short:
@@ -303,9 +307,9 @@ def choose_workers(device: torch.device) -> int:
     return min(torch.get_num_threads(), 8) if device.type == "cpu" else 1
 
 
-def choose_batch(model: nn.Module, example: Tensor, count: int, workers: int = 1) -> int:
+def choose_batch(model: nn.Module, example: Tensor, workers: int = 1) -> int:
     """A batch size for `model` on `example`'s device: a power of two, by rule and not by timing, so that it is the
-    same every time.
+    same every time. `at_most` makes it small enough for few images.
 
     CPU: the largest activation of all workers' batches stays within 8 MiB, where caches still help. Otherwise: two
     copies of all activations in 40% of the free memory.
@@ -332,8 +336,12 @@ def choose_batch(model: nn.Module, example: Tensor, count: int, workers: int = 1
         fits = 8 * 2**20 // (workers * max(sizes))
     else:
         fits = 2**31 // (2 * sum(sizes))
-    largest = min(max(fits, 16), 1024 if example.device.type == "cpu" else 4096, max(count, 1))
-    return 1 << (largest.bit_length() - 1)
+    return at_most(max(fits, 16), 1024 if example.device.type == "cpu" else 4096)
+
+
+def at_most(batch: int, count: int) -> int:
+    """The largest power of two that is neither above `batch` nor, but for 1, above `count`."""
+    return 1 << (min(batch, max(count, 1)).bit_length() - 1)
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from torch import nn
 from classwise.attacks.rows import Attack, for_classes
 from classwise.datasets.images import Images
 from classwise.evaluation import run
-from classwise.evaluation.speed import Follower, choose_batch, choose_workers
+from classwise.evaluation.speed import Follower, at_most, choose_batch, choose_workers
 from classwise.records import CLEAN, Meta, Protocol, Records
 from classwise.threat import Norm
 from classwise.training.processes import Processes
@@ -37,7 +37,7 @@ class Validation:
         mine = self.images.take(np.arange(self.processes.rank, len(self.images), self.processes.world))
         example = mine.batch(np.arange(min(8, len(mine))))[0].to(device)
         workers = choose_workers(device)
-        plan = run.Plan(choose_batch(model, example, len(mine), workers), len(mine), workers)
+        plan = run.Plan(at_most(choose_batch(model, example, workers), len(mine)), len(mine), workers)
         together = self.protocol == "final"
         groups = [(self.protocol, {**self.attacks, **self.own} if together else self.attacks)]
         if self.own and not together:
