@@ -21,7 +21,7 @@ import classwise as cw
 from classwise import datasets
 from classwise.cli import main
 from classwise.errors import UserError
-from classwise.evaluation import run
+from classwise.evaluation import jobs
 from classwise.models.black_box import BlackBox
 from classwise.records import COLUMNS, Records
 from classwise.serve import Server
@@ -106,7 +106,7 @@ def test_a_budget_is_spent_part_by_part(tmp_path: Path, classifier: LogisticRegr
     """Each run has a budget for some of the parts; together they give what one without a budget gives."""
 
     def audit(out: Path, budget: int | None) -> cw.Audit:
-        with mock.patch.object(run, "plan", return_value=run.Plan(BATCH, BATCH, 1)):
+        with mock.patch.object(jobs, "plan", return_value=jobs.Plan(BATCH, BATCH, 1)):
             return cw.audit(BlackBox(classifier, scale=16, budget=budget), "digits", "noise-6", EPS, out=out, **HERE)
 
     poor, rich = tmp_path / "poor", audit(tmp_path / "rich", None)
@@ -157,7 +157,7 @@ def test_a_server_killed_and_started_again(tmp_path: Path) -> None:
 
     def audit(address: str, out: Path) -> cw.Audit:
         spec = f"{address},retries=1,backoff=0,chunk={BATCH // 2},concurrency=2"
-        with mock.patch.object(run, "plan", return_value=run.Plan(BATCH, BATCH, 1)):
+        with mock.patch.object(jobs, "plan", return_value=jobs.Plan(BATCH, BATCH, 1)):
             return cw.audit(spec, "digits", "noise-20", EPS, out=out, **HERE)
 
     killed, unbroken = tmp_path / "killed", tmp_path / "unbroken"

@@ -17,7 +17,7 @@ from torch import nn
 import classwise as cw
 from classwise.datasets.images import ArrayPixels, Images
 from classwise.errors import UserError
-from classwise.evaluation import run
+from classwise.evaluation import jobs, run
 from classwise.evaluation.find_worst import WorstFound, find_worst
 
 EPS = {"bee": 0.03, "cow": 0.02, "*": 0.008}  # so that bee is the worst class, and cow the next
@@ -141,7 +141,7 @@ def test_the_order_is_by_the_seed_alone(find: Find, found: WorstFound) -> None:
 class TestRunFolder:
     @pytest.fixture(autouse=True)
     def small_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(run, "plan", lambda fast, x, n, attacks, batch, workers: run.Plan(batch, 64, workers))
+        monkeypatch.setattr(jobs, "plan", lambda fast, x, n, attacks, batch, workers: jobs.Plan(batch, 64, workers))
 
     @staticmethod
     def parts(folder: Path) -> list[str]:

@@ -17,7 +17,7 @@ import torch
 
 import classwise as cw
 from classwise.attacks.pgd import Pgd
-from classwise.evaluation import run
+from classwise.evaluation import jobs
 from classwise.models import load_model
 from classwise.records import COLUMNS, Records
 
@@ -34,7 +34,7 @@ def audit(out: str) -> None:
     with torch.no_grad():
         model.head.bias -= model(x).mean(0)  # answers spread over the classes
         y = model(x).argmax(1)
-    with mock.patch.object(run, "plan", return_value=run.Plan(BATCH, BATCH, 1)):  # parts of a single batch
+    with mock.patch.object(jobs, "plan", return_value=jobs.Plan(BATCH, BATCH, 1)):  # parts of a single batch
         cw.audit(model, (x, y), Pgd(steps=20, restarts=3), 0.008, out=out, batch_size=BATCH, workers=1, num_classes=4)
 
 

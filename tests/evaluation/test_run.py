@@ -1,47 +1,27 @@
-"""The run: parts, what is attacked and what is not, memory and disk that run out."""
+"""The run: parts, what is attacked and what is not, a disk that runs full."""
 
 from __future__ import annotations
 
 import dataclasses
 import errno
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
+from made_job import EPS, job_of
 from torch import Tensor, nn
 
 import classwise.records
-from classwise.attacks.fgsm import Fgsm
-from classwise.attacks.nattack import Nattack
-from classwise.attacks.noise import Noise
 from classwise.attacks.pgd import Pgd
-from classwise.attacks.rows import Attack
 from classwise.datasets.images import Images
 from classwise.errors import UserError
 from classwise.evaluation import run
-from classwise.records import CLEAN, COLUMNS, Meta, Records
+from classwise.records import CLEAN, COLUMNS, Records
 
-EPS = 0.02
-CPU = torch.device("cpu")
-ATTACKS: dict[str, Attack] = {"fgsm": Fgsm(), "pgd-5": Pgd(steps=5)}
 EXACT = [name for name in COLUMNS if name != "attack"]
-
-
-def job_of(
-    net: Callable[[Tensor], Tensor], images: Images, attacks: dict[str, Attack] = ATTACKS, **changes: Any
-) -> run.Job:
-    batch, part, workers = (changes.pop(key, default) for key, default in (("batch", 32), ("part", 50), ("workers", 1)))
-    protocol, coverage = changes.get("protocol", "any"), changes.pop("coverage", "all")
-    eps = np.broadcast_to(np.asarray(changes.pop("eps", EPS), dtype=float), len(images)).copy()
-    meta = Meta(images.class_names, eps=EPS, seed=3, attacks=run.attack_infos(attacks, protocol, coverage))
-    fast = changes.pop("fast", net)
-    return run.Job(net, fast, images, attacks, "linf", eps, meta, run.Plan(batch, part, workers), CPU, **changes)
 
 
 def by_example(records: Records, attack: str) -> Any:
@@ -136,58 +116,14 @@ class TestRows:
     def test_probabilities_may_be_left_out(self, net: nn.Module, images: Images) -> None:
         assert run.evaluate(job_of(net, images, probs=False)).probs is None
 
-    def test_threads_are_put_back(self, net: nn.Module, images: Images) -> None:
-        before = torch.get_num_threads()
-        run.evaluate(job_of(net, images, workers=2, batch=8))
-        assert torch.get_num_threads() == before
-
     def test_progress_reaches_the_number_of_examples(self, net: nn.Module, images: Images, tmp_path: Path) -> None:
         for _ in range(2):  # the second time from the folder
             done: Counter[str] = Counter()
             run.evaluate(job_of(net, images, folder=tmp_path, report=lambda name, n: done.update({name: n})))  # noqa: B023
             assert done == {CLEAN: 120, "fgsm": 120, "pgd-5": 120}
 
-    def test_settings_of_any_attack_can_be_written_down(self) -> None:
-        @dataclasses.dataclass(frozen=True)
-        class Odd(Noise):
-            helper: Any = dataclasses.field(default_factory=lambda: nn.Linear(1, 1))
-
-        info = run.attack_infos({"odd": Odd()}, "any", "all")["odd"]
-        assert info.settings["draws"] == 10
-        assert "Linear" in info.settings["helper"]
-        assert Meta(("a",), attacks={"odd": info}).to_json()
-
 
 class TestParts:
-    @pytest.mark.parametrize(("seconds", "part"), [(0.02, 96), (2.0, 16)])
-    def test_plan_cuts_whole_rounds_of_batches(
-        self, net: nn.Module, monkeypatch: pytest.MonkeyPatch, seconds: float, part: int
-    ) -> None:
-        """The quickest of three passes counts; an attack of 16 steps takes 9 passes on average; at least two rounds."""
-        clock = iter([0, 5 * seconds, 0, 8 * seconds, 0, 4 * seconds])  # of 4 images
-        monkeypatch.setattr(run.time, "perf_counter", lambda: next(clock))
-        monkeypatch.setattr(run, "_SECONDS_PER_PART", 18)
-        attacks: dict[str, Attack] = {"pgd": Pgd(steps=8, restarts=2)}
-        planned = run.plan(net, torch.rand(4, 1, 8, 8), 1000, attacks, batch=4, workers=2)
-        assert planned == run.Plan(batch=4, part=part, workers=2)  # 18 s / (0.02 s · 9) = 100 images, of rounds of 8
-
-    def test_plan_never_cuts_smaller_than_a_batch_nor_larger_than_the_data(self, net: nn.Module) -> None:
-        x = torch.rand(8, 1, 8, 8)
-        assert run.plan(net, x, 100, {}, batch=16, workers=1).part == 100
-        assert run.plan(net, x, 5, ATTACKS, batch=16, workers=2).part == 5
-
-    def test_attacks_of_many_questions_get_short_parts(self) -> None:
-        """A step of N Attack asks 300 times: 500 rounds of a model that takes a millisecond are minutes per image."""
-
-        def slow(x: Tensor) -> Tensor:
-            time.sleep(0.004)
-            return x.flatten(1)[:, :2]
-
-        attacks: dict[str, Attack] = {"nattack": Nattack()}
-        assert run.plan(slow, torch.rand(4, 1, 8, 8), 5000, attacks, batch=256, workers=1).part == 16
-        short: dict[str, Attack] = {"nattack": Nattack(rounds=1, population=2)}
-        assert run.plan(slow, torch.rand(4, 1, 8, 8), 5000, short, batch=256, workers=1).part > 512
-
     def test_files_are_named_by_attack_and_part(self, net: nn.Module, images: Images, tmp_path: Path) -> None:
         run.evaluate(job_of(net, images, {"pgd:step=1/255 é": Pgd(steps=1)}, folder=tmp_path))
         assert sorted(path.name for path in (tmp_path / "records").iterdir()) == [
@@ -232,48 +168,6 @@ class TestParts:
         again = run.evaluate(job_of(net, images, folder=tmp_path))
         assert again.frame[EXACT].equals(whole.frame[EXACT])
         assert Records.read(part).frame[EXACT].equals(whole.take(np.arange(250, 300)).frame[EXACT])
-
-
-class TestMemory:
-    """A model that fails above some batch size, as one does whose activations do not fit."""
-
-    @staticmethod
-    def small(net: nn.Module, most: int, sizes: list[int], patience: int = 0) -> Callable[[Tensor], Tensor]:
-        def model(x: Tensor) -> Tensor:
-            sizes.append(len(x))
-            if len(x) > most and len(sizes) > patience:  # at first there is still room
-                raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
-            return net(x)
-
-        return model
-
-    @pytest.mark.parametrize("workers", [1, 2])
-    def test_the_batch_halves_until_it_fits(self, net: nn.Module, images: Images, workers: int) -> None:
-        sizes: list[int] = []
-        done: Counter[str] = Counter()
-        tight = self.small(net, 10, sizes, patience=1)
-        changes: dict[str, Any] = {"report": lambda name, n: done.update({name: n}), "workers": workers, "part": 120}
-        found = run.evaluate(job_of(tight, images, batch=32, **changes))
-        expected = run.evaluate(job_of(net, images, batch=8, workers=workers))
-        too_large = {size for size in sizes if size > 10}
-        assert {32, 16} <= too_large <= {32, 28, 16}  # 28: what a worker has left after its first batch
-        assert 8 in sizes
-        for attack in expected.attacks:
-            columns = ["index", "prediction", "step"]
-            assert by_example(found, attack)[columns].equals(by_example(expected, attack)[columns])
-        assert done == {CLEAN: 120, "fgsm": 120, "pgd-5": 120}
-
-    def test_a_single_image_that_does_not_fit_is_an_error(self, net: nn.Module, images: Images) -> None:
-        with pytest.raises(UserError, match="out of memory with a batch of 1"):
-            run.evaluate(job_of(self.small(net, 0, []), images))
-
-    @pytest.mark.parametrize("workers", [1, 2])
-    def test_other_errors_come_through(self, images: Images, workers: int) -> None:
-        def broken(x: Tensor) -> Tensor:
-            raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-
-        with pytest.raises(RuntimeError, match="mat1 and mat2"):
-            run.evaluate(job_of(broken, images, workers=workers, batch=8))
 
 
 class TestDisk:

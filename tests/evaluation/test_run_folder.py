@@ -17,9 +17,9 @@ from torch import nn
 import classwise as cw
 from classwise.datasets.images import Images
 from classwise.errors import UserError
-from classwise.evaluation import run
+from classwise.evaluation import jobs, run
 from classwise.evaluation.folder import fingerprint_data, fingerprint_model, settle
-from classwise.evaluation.run import Plan
+from classwise.evaluation.jobs import Plan
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -33,7 +33,7 @@ Run = Callable[..., cw.Audit]
 @pytest.fixture
 def audit(net: nn.Module, images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """An audit into a run folder, cut into parts of 16 examples."""
-    monkeypatch.setattr(run, "plan", lambda fast, x, count, attacks, batch, workers: Plan(batch, 16, workers))
+    monkeypatch.setattr(jobs, "plan", lambda fast, x, count, attacks, batch, workers: Plan(batch, 16, workers))
 
     def call(**changes: Any) -> cw.Audit:
         usual = {"attacks": ["fgsm", "pgd-3"], "eps": EPS, "batch_size": 16, "workers": 1, "out": tmp_path / "run"}

@@ -22,7 +22,7 @@ from classwise.attacks.rows import Attack, Model, for_classes, needs_gradient
 from classwise.datasets.images import Images
 from classwise.errors import UserError, unknown
 from classwise.evaluation import folder as run_folder
-from classwise.evaluation import run, sanity
+from classwise.evaluation import jobs, run, sanity
 from classwise.evaluation.inputs import (
     Eps,
     attacks_of,
@@ -186,7 +186,7 @@ def prepare(
     curve: Mapping[str, float],
     settings: Settings,
     was_training: bool,
-) -> tuple[run.Job, Fast, list[record_findings.Finding]]:
+) -> tuple[jobs.Job, Fast, list[record_findings.Finding]]:
     """Check model and data against each other, look for findings, and decide how the work is done."""
     device = device_of(model)
     example = images.batch(np.arange(min(8, len(images))))[0].to(device)
@@ -208,8 +208,8 @@ def prepare(
     batch = settings.batch_size or at_most(room, len(images))
     if not black_box:  # those have a batch size of their own
         fast = dataclasses.replace(fast, most=room)
-    infos = run.attack_infos(attacks, settings.protocol, settings.coverage)
-    job = run.Job(
+    infos = jobs.attack_infos(attacks, settings.protocol, settings.coverage)
+    job = jobs.Job(
         model,
         _with_amp(fast, settings.amp, device),
         images,
@@ -217,14 +217,14 @@ def prepare(
         settings.norm,
         base,
         Meta(images.class_names, images.superclasses, settings.norm, threat.eps, settings.seed, infos, _versions()),
-        run.Plan(batch, len(images), workers),
+        jobs.Plan(batch, len(images), workers),
         device,
         settings.protocol,
         settings.eot,
         settings.probs if settings.probs is not None else images.num_classes <= MOST_PROBS,
         save_adversarial=settings.save_adversarial,
     )
-    return run.along(job, curve) if curve else job, fast, findings
+    return jobs.along(job, curve) if curve else job, fast, findings
 
 
 def _require_gradient_free(attacks: Mapping[str, Attack]) -> None:
@@ -237,11 +237,11 @@ def _require_gradient_free(attacks: Mapping[str, Attack]) -> None:
             )
 
 
-def in_folder(job: run.Job, folder: Path, spec: str, settings: Settings, overwrite: bool) -> run.Job:
+def in_folder(job: jobs.Job, folder: Path, spec: str, settings: Settings, overwrite: bool) -> jobs.Job:
     """The job with a run folder: cut into parts, or with the parts of the run that is there already."""
     assert isinstance(job.model, nn.Module)
     example = job.images.batch(np.arange(min(8, len(job.images))))[0].to(job.device)
-    plan = run.plan(job.fast, example, len(job.images), job.attacks, job.plan.batch, job.plan.workers)
+    plan = jobs.plan(job.fast, example, len(job.images), job.attacks, job.plan.batch, job.plan.workers)
     config = {
         "audit": {
             "norm": job.norm,
@@ -311,7 +311,7 @@ def _acceleration(note: str) -> record_findings.Finding:
     )
 
 
-def _timing(stats: Mapping[str, Mapping[str, float]], wall: float, job: run.Job, fast: Fast) -> dict[str, Any]:
+def _timing(stats: Mapping[str, Mapping[str, float]], wall: float, job: jobs.Job, fast: Fast) -> dict[str, Any]:
     """Seconds, passes and counts per attack over the whole run, and the wall time of this call."""
     return {
         "wall_seconds": round(wall, 3),

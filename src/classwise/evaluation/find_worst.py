@@ -31,7 +31,7 @@ from classwise.attacks.rows import Attack
 from classwise.datasets.images import Images, IntArray
 from classwise.errors import UserError
 from classwise.evaluation import audit as front
-from classwise.evaluation import run
+from classwise.evaluation import jobs, run
 from classwise.evaluation.inputs import Eps, attacks_of, images_of, module_of, spec_of
 from classwise.findings import Finding
 from classwise.metrics import accuracy
@@ -220,7 +220,7 @@ class WorstFound:
     __repr__ = __str__
 
 
-def _marked(job: run.Job) -> run.Job:
+def _marked(job: jobs.Job) -> jobs.Job:
     """The job whose rows say that only some examples were attacked, so that no audit goes on in its run folder."""
     infos = {
         name: info if name == CLEAN else dataclasses.replace(info, settings={**info.settings, "find_worst": True})
@@ -229,14 +229,14 @@ def _marked(job: run.Job) -> run.Job:
     return dataclasses.replace(job, meta=dataclasses.replace(job.meta, attacks=infos))
 
 
-def _clean(job: run.Job, progress: bool | None) -> Records:
+def _clean(job: jobs.Job, progress: bool | None) -> Records:
     """The clean row of every image, in their order."""
     with progress_bar(len(job.images), [CLEAN], progress) as report:
         return run.evaluate(dataclasses.replace(job, attacks={}, report=report))
 
 
 def _race(
-    job: run.Job, clean: Records, confidence: float, tolerance: float, progress: bool | None
+    job: jobs.Job, clean: Records, confidence: float, tolerance: float, progress: bool | None
 ) -> tuple[Standing, Records]:
     """Let the classes race; the rows are those of the images the race asked for, whatever else the folder holds."""
     queues = _queues(job.images, clean.correct, job.meta.seed)
@@ -264,14 +264,14 @@ def _queues(images: Images, right: Array, seed: int) -> list[IntArray]:
 class Attacked:
     """The images attacked so far, in memory and in the run folder, and what came of each."""
 
-    job: run.Job
+    job: jobs.Job
     place: Mapping[int, int]  # of an example's index in the job's images
     known: Array
     broken: Array
     parts: list[Records] = field(default_factory=list)
 
     @classmethod
-    def of(cls, job: run.Job) -> Attacked:
+    def of(cls, job: jobs.Job) -> Attacked:
         """What an earlier run left in the folder; nothing without one."""
         place = {index: row for row, index in enumerate(job.images.positions.tolist())}
         made = cls(job, place, np.zeros(len(job.images), bool), np.zeros(len(job.images), bool))

@@ -20,7 +20,7 @@ from torch import nn
 
 from classwise.datasets.images import Images
 from classwise.errors import UserError
-from classwise.evaluation.run import Plan
+from classwise.evaluation.jobs import Plan
 from classwise.records import Array
 from classwise.results import refuse_other_kind, write_text
 

@@ -8,127 +8,25 @@ and part size) is fixed when a run begins and kept with it: a resumed run makes 
 from __future__ import annotations
 
 import dataclasses
-import json
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
 
-from classwise import attacks as attack_files
 from classwise import points
 from classwise.attacks.clean import Clean
-from classwise.attacks.rows import Attack, Model, evaluations, needs_gradient, value_and_gradient
+from classwise.attacks.rows import Attack
 from classwise.datasets.images import Images, IntArray
 from classwise.errors import UserError
-from classwise.evaluation.active import ActiveSet, Judge, Outcome
-from classwise.evaluation.speed import channels_last, out_of_memory, replica, unsettled
-from classwise.records import CLEAN, COLUMNS, Array, AttackInfo, Coverage, Meta, Protocol, Records
+from classwise.evaluation.active import Judge, Outcome
+from classwise.evaluation.jobs import Job
+from classwise.evaluation.workers import attack_places
+from classwise.records import CLEAN, COLUMNS, Array, Records
 from classwise.storage import safe_name
-from classwise.threat import Norm
-
-_SECONDS_PER_PART = 20.0  # about how much work a kill may cost
-_MOST_SECONDS = 300.0  # of a part that is made longer to fill the batches
-_FEWEST = 8  # examples that are worth a worker of their own
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How the work is cut up. Kept in the run folder, so that a resumed run makes the same batches."""
-
-    batch: int
-    part: int
-    workers: int = 1
-
-
-@dataclass(frozen=True)
-class Job:
-    """Everything an evaluation needs; `fast` proposes, `model` decides.
-
-    eps: one radius per example, for the attacks that have none of their own in `radii`.
-    after: the attack whose broken examples an attack starts from, because they are broken for it too: the same attack
-        at a smaller radius. Others start from what is misclassified already.
-    """
-
-    model: nn.Module | Model
-    fast: Model
-    images: Images
-    attacks: Mapping[str, Attack]
-    norm: Norm
-    eps: Array
-    meta: Meta
-    plan: Plan
-    device: torch.device
-    protocol: Protocol = "any"
-    eot: int = 1
-    probs: bool = True
-    radii: Mapping[str, Array] = field(default_factory=dict)
-    after: Mapping[str, str] = field(default_factory=dict)
-    save_adversarial: bool = False
-    folder: Path | None = None
-    report: Callable[[str, int], None] = field(default=lambda attack, finished: None)
-
-    def standing(self, attack: str) -> bool:
-        """Whether the attack sees only what no earlier one has broken."""
-        return attack != CLEAN and self.meta.attacks[attack].coverage == "standing"
-
-
-def plan(fast: Model, example: Tensor, count: int, attacks: Mapping[str, Attack], batch: int, workers: int) -> Plan:
-    """Parts of about twenty seconds each, by the measured time of a pass; at least two rounds of batches, unless those
-    take minutes."""
-    x = channels_last(example)
-    differentiate = any(needs_gradient(attack) for attack in attacks.values())
-
-    def one_pass() -> None:
-        if differentiate:
-            value_and_gradient(fast, x, torch.Tensor.sum)
-        else:
-            with torch.no_grad():
-                fast(x)
-
-    one_pass()  # the first pays for set-up
-    times = []
-    for _ in range(3):
-        begin = time.perf_counter()
-        one_pass()
-        times.append(time.perf_counter() - begin)
-    seconds = min(times) / len(x)  # the quickest is the least disturbed
-    whole = max((a.steps * a.restarts * evaluations(a) for a in attacks.values()), default=0)
-    passes = whole / 2 + 1  # some examples break early
-    at_once = batch * workers
-    usual, most = (int(limit / (seconds * passes)) for limit in (_SECONDS_PER_PART, _MOST_SECONDS))
-    two_rounds = min(2 * at_once, max(most, 2 * _FEWEST * workers))
-    return Plan(batch, min(max(usual // at_once * at_once, two_rounds), count), workers)
-
-
-def along(job: Job, curve: Mapping[str, float]) -> Job:
-    """The job with every attack at every radius of the curve, the smallest radius first.
-
-    What was broken at a smaller radius is broken at a larger one, so each attack goes on from its predecessor.
-    """
-    attacks: dict[str, Attack] = {}
-    infos = {CLEAN: job.meta.attacks[CLEAN]}
-    radii: dict[str, Array] = {}
-    after: dict[str, str] = {}
-    smaller: str | None = None
-    for text, eps in curve.items():
-        for name, attack in job.attacks.items():
-            own = f"{name}@{text}"
-            attacks[own], radii[own] = attack, np.full(len(job.images), eps)
-            infos[own] = dataclasses.replace(job.meta.attacks[name], eps=eps, family=name)
-            if smaller is not None:
-                after[own] = f"{name}@{smaller}"
-        smaller = text
-    meta = dataclasses.replace(job.meta, attacks=infos)
-    return dataclasses.replace(job, attacks=attacks, meta=meta, radii=radii, after=after)
 
 
 def evaluate(job: Job) -> Records:
@@ -232,7 +130,7 @@ def _attack_part(
     if name != CLEAN:  # the hardest to break first: workers get equal shares, and batches empty quickly at the end
         places = places[np.argsort(before[CLEAN].frame["loss"].to_numpy()[places], kind="stable")]
     if places.size:
-        outcome = _with_room(job, attack, part, eps, outcome, places, name)
+        outcome = attack_places(job, attack, part, eps, outcome, places, name)
     seconds = time.perf_counter() - begin
     keep = np.arange(len(part))
     if job.standing(name):
@@ -261,96 +159,6 @@ def _inherit(outcome: Outcome, before: Records, part: Images) -> None:
     outcome.done[at] = True
 
 
-def _with_room(
-    job: Job, attack: Attack, part: Images, eps: Array, outcome: Outcome, places: IntArray, name: str
-) -> Outcome:
-    """Attack the given places; when memory runs out, again with half the batch."""
-    batch = job.plan.batch
-    while True:
-        attempt = dataclasses.replace(
-            outcome,
-            columns={key: column.copy() for key, column in outcome.columns.items()},
-            probs=outcome.probs.copy(),
-            done=outcome.done.copy(),
-            points=None if outcome.points is None else outcome.points.copy(),
-        )
-        reported = 0
-
-        def report(attack: str, finished: int) -> None:
-            nonlocal reported
-            reported += finished
-            job.report(attack, finished)
-
-        try:
-            _share_out(dataclasses.replace(job, report=report), attack, part, eps, attempt, places, name, batch)
-            return attempt
-        except Exception as error:
-            if not out_of_memory(error):
-                raise
-            if batch == 1:
-                raise UserError("out of memory with a batch of 1; use a smaller model or another device.") from error
-            batch //= 2
-            job.report(name, -reported)
-        if job.device.type == "cuda":  # here, where the exception no longer holds on to the tensors of its frames
-            torch.cuda.empty_cache()
-
-
-def _share_out(
-    job: Job, attack: Attack, part: Images, eps: Array, outcome: Outcome, places: IntArray, name: str, batch: int
-) -> None:
-    """Deal the places out to the workers, each with an active set of its own."""
-    stop, lock = threading.Event(), threading.Lock()
-
-    def report(finished: int) -> None:
-        if stop.is_set():
-            raise InterruptedError("another worker failed")
-        with lock:
-            job.report(name, finished)
-
-    def work(mine: IntArray, own: Outcome) -> None:
-        judge = Judge(replica(job.model) if workers > 1 else job.model, job.norm, job.eot)
-        fast = replica(job.fast) if workers > 1 else unsettled(job.fast)
-        try:
-            ActiveSet(attack, fast, judge, part, eps, own, job.protocol, batch, job.meta.seed, job.device, report).run(
-                mine
-            )
-        except BaseException:
-            stop.set()
-            raise
-
-    workers = min(job.plan.workers, max(len(places) // _FEWEST, 1))
-    shares = [dataclasses.replace(outcome) for _ in range(workers)]  # the same arrays, counters of their own
-    if workers == 1:
-        work(places, shares[0])
-    else:
-        with (
-            _threads_each(workers) as each,
-            ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(each,)) as pool,
-        ):
-            futures = [pool.submit(work, places[number::workers], share) for number, share in enumerate(shares)]
-            try:
-                for future in futures:
-                    if (error := future.exception()) and not isinstance(error, InterruptedError):
-                        raise error
-            except BaseException:
-                stop.set()
-                raise
-    for share in shares:
-        outcome.passes += share.passes
-        outcome.rejected += share.rejected
-        outcome.outside += share.outside
-
-
-@contextmanager
-def _threads_each(workers: int) -> Iterator[int]:
-    """Each worker's share of torch's threads; the process-wide setting is put back at the end."""
-    threads = torch.get_num_threads()
-    try:
-        yield max(threads // workers, 1)
-    finally:
-        torch.set_num_threads(threads)
-
-
 def _to_records(
     job: Job, name: str, part: Images, eps: Array, outcome: Outcome, keep: IntArray, stats: Mapping[str, float]
 ) -> Records:
@@ -363,12 +171,3 @@ def _to_records(
     return Records(
         frame, dataclasses.replace(job.meta, stats={name: stats}), outcome.probs[keep] if job.probs else None
     )
-
-
-def attack_infos(attacks: Mapping[str, Attack], protocol: Protocol, coverage: Coverage) -> dict[str, AttackInfo]:
-    """The metadata of a run's attacks, clean first."""
-    infos = {CLEAN: AttackInfo({}, protocol, "all")}
-    for name, attack in attacks.items():
-        own = json.loads(json.dumps(attack_files.settings(attack), default=str))  # a field may hold any object
-        infos[name] = AttackInfo({"name": type(attack).__module__.rpartition(".")[2], **own}, protocol, coverage)
-    return infos

@@ -11,7 +11,7 @@ from torch import nn
 
 from classwise.attacks.rows import Attack, for_classes
 from classwise.datasets.images import Images
-from classwise.evaluation import run
+from classwise.evaluation import jobs, run
 from classwise.evaluation.speed import Follower, at_most, choose_batch, choose_workers
 from classwise.records import CLEAN, Meta, Protocol, Records
 from classwise.threat import Norm
@@ -37,7 +37,7 @@ class Validation:
         mine = self.images.take(np.arange(self.processes.rank, len(self.images), self.processes.world))
         example = mine.batch(np.arange(min(8, len(mine))))[0].to(device)
         workers = choose_workers(device)
-        plan = run.Plan(at_most(choose_batch(model, example, workers), len(mine)), len(mine), workers)
+        plan = jobs.Plan(at_most(choose_batch(model, example, workers), len(mine)), len(mine), workers)
         together = self.protocol == "final"
         groups = [(self.protocol, {**self.attacks, **self.own} if together else self.attacks)]
         if self.own and not together:
@@ -45,10 +45,10 @@ class Validation:
         parts: list[Records] = []
         for protocol, attacks in groups:
             fitted = {name: for_classes(attack, mine.num_classes) for name, attack in attacks.items()}
-            infos = run.attack_infos(fitted, protocol, "all")
+            infos = jobs.attack_infos(fitted, protocol, "all")
             meta = Meta(mine.class_names, mine.superclasses, self.norm, self.eps, self.seed, infos)
             radii = np.full(len(mine), self.eps)
-            job = run.Job(
+            job = jobs.Job(
                 model, follower.fast, mine, fitted, self.norm, radii, meta, plan, device, protocol, report=report
             )
             found = run.evaluate(job)
