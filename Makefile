@@ -55,11 +55,12 @@ docs: .venv-docs/.done      ## the documentation site, built into site/; opens f
 	touch $@
 
 test-adapters: .venv-adapters/.done  ## the optional extras, with the newest torch, torchvision and timm (several GB)
-	.venv-adapters/bin/python -m pytest -q -m adapters tests/adapters tests/studies
+	.venv-adapters/bin/python -m pytest -q -m adapters tests/adapters tests/studies tests/training
 
 .venv-adapters/.done: pyproject.toml
 	test -x .venv-adapters/bin/python || $(PYTHON) -m venv .venv-adapters
-	.venv-adapters/bin/python -m pip install --quiet --disable-pip-version-check -e ".[torchvision,timm,ray,slurm]" pytest
+	.venv-adapters/bin/python -m pip install --quiet --disable-pip-version-check pytest \
+		-e ".[torchvision,timm,torchattacks,foolbox,art,ray,slurm,tensorboard,mlflow,wandb]"
 	touch $@
 
 clean:

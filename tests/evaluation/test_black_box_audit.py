@@ -15,13 +15,16 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import torch
 from sklearn.linear_model import LogisticRegression
+from torch import nn
 
 import classwise as cw
 from classwise import datasets
 from classwise.cli import main
 from classwise.errors import UserError
 from classwise.evaluation import jobs
+from classwise.models import load_model
 from classwise.models.black_box import BlackBox
 from classwise.records import COLUMNS, Records
 from classwise.serve import Server
@@ -81,6 +84,35 @@ def test_an_estimator_here_and_behind_a_server(classifier: LogisticRegression, u
     broken = here.records.of("clean").correct.mean() - here.records.of(attack).correct.mean()
     assert broken > 0.02
     assert not {"probabilities", "train_mode", "randomised", "zero_radius"} & {f.code for f in here.findings}
+
+
+def test_a_network_its_export_and_the_export_behind_a_server(tmp_path: Path) -> None:
+    """Square draws for each image, so the same questions meet the same answers: network and export differ by rounding,
+    export and server by nothing."""
+    network = load_model("resnet:width=8,blocks=1-1", num_classes=10, in_channels=1, seed=1)
+    train = datasets.load("digits", split="train")
+    x, y = train.batch(np.arange(len(train)))
+    optimizer = torch.optim.Adam(network.train().parameters(), lr=0.02)
+    for _ in range(25):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(network(x), y).backward()
+        optimizer.step()
+    path = tmp_path / "net.onnx"
+    batch = {0: torch.export.Dim("batch")}
+    torch.onnx.export(network.eval(), (x[:2],), path, dynamic_shapes=(batch,), dynamo=True, verbose=False)
+    export = load_model(path)
+    with Server(lambda images: export(torch.from_numpy(images)).numpy(), port=0) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        here = BlackBox(lambda images: network(torch.from_numpy(images)).detach().numpy(), scores="logits")
+        models = [here, export, f"{server.url},scores=logits"]
+        first, second, third = (cw.audit(model, "digits", "square-60", 0.05, seed=3, **HERE) for model in models)
+        server.shutdown()
+    assert_same(second.records, third.records)
+    columns = ["index", "prediction", "step", "queries"]
+    for attack in first.records.attacks:
+        assert first.records.of(attack).frame[columns].equals(second.records.of(attack).frame[columns])
+    standing = [first.records.of(attack).correct.mean() for attack in first.records.attacks]
+    assert 0.3 < standing[1] < standing[0] - 0.1
 
 
 def test_the_command_line(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from numpy.typing import NDArray
@@ -318,8 +319,6 @@ class TestOnnx:
 
     @pytest.fixture
     def write(self, tmp_path: Path) -> Any:
-        pytest.importorskip("onnxruntime")
-        onnx = pytest.importorskip("onnx")
         helper, kind = onnx.helper, onnx.TensorProto
 
         def write(batch: int | str = "batch", element: int = kind.FLOAT, with_label: bool = False) -> Path:

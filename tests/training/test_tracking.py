@@ -282,6 +282,7 @@ def test_unknown_trackers_and_none(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.adapters
 def test_the_real_tensorboard_shows_each_epoch_once(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -296,6 +297,7 @@ def test_the_real_tensorboard_shows_each_epoch_once(tmp_path: Path) -> None:
     assert [(event.step, round(event.value, 6)) for event in shown.Scalars("robust/cat")] == [(1, 0.1), (2, 0.9)]
 
 
+@pytest.mark.adapters
 def test_the_real_mlflow_shows_each_epoch_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
@@ -312,6 +314,7 @@ def test_the_real_mlflow_shows_each_epoch_once(tmp_path: Path, monkeypatch: pyte
     assert run.data.tags["worst"] == "cat"
 
 
+@pytest.mark.adapters
 def test_the_real_wandb_starts_logs_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
