@@ -54,13 +54,14 @@ docs: .venv-docs/.done      ## the documentation site, built into site/; opens f
 	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . -r docs/requirements.txt
 	touch $@
 
-test-adapters: .venv-adapters/.done  ## the optional extras, with the newest torch, torchvision and timm (several GB)
+test-adapters: .venv-adapters/.done  ## the optional extras, with the newest torch and torchvision (several GB)
 	.venv-adapters/bin/python -m pytest -q -m adapters tests/adapters tests/studies tests/training
 
 .venv-adapters/.done: pyproject.toml
 	test -x .venv-adapters/bin/python || $(PYTHON) -m venv .venv-adapters
 	.venv-adapters/bin/python -m pip install --quiet --disable-pip-version-check pytest \
-		-e ".[torchvision,timm,torchattacks,foolbox,art,ray,slurm,tensorboard,mlflow,wandb]"
+		-e ".[torchvision,timm,robustbench,foolbox,art,ray,slurm,tensorboard,mlflow,wandb]"
+	.venv-adapters/bin/python -m pip install --quiet --disable-pip-version-check --no-deps torchattacks==3.5.1  # it asks for a requests of 2020
 	touch $@
 
 clean:
