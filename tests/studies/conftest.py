@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from quick import QUICK
 
 import classwise as cw
-
-#: Settings that make a desk/digits recipe a matter of a second or two.
-QUICK = ("train.epochs=1", "data.per_class=24", "data.validation=4", "method.steps=2", "validate.attack=pgd-2")
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.studies.conftest import QUICK
+from quick import QUICK
 
 import classwise as cw
 from classwise import studies

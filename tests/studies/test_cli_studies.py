@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.studies.conftest import QUICK as CHANGES
+from quick import QUICK as CHANGES
 from typer.testing import CliRunner
 
 from classwise import cli_studies, published, studies

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.studies.conftest import QUICK
+from quick import QUICK
 
 import classwise as cw
 from classwise import studies

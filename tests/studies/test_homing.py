@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tests.studies.conftest import QUICK
+from quick import QUICK
 
 import classwise as cw
 from classwise import datasets, studies

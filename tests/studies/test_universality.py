@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from quick import QUICK
 from scipy import stats
-from tests.studies.conftest import QUICK
 
 import classwise as cw
 from classwise import studies
