@@ -1,6 +1,7 @@
 """AutoAttack's attacks one by one on all images: what classwise breaks beside the reference, over several seeds.
 
-Not part of the document: it takes the better part of an hour. ``make bench BENCH_ARGS="--only alone"`` prints it.
+Not part of every benchmark: it takes the better part of an hour. ``make bench BENCH_ARGS="--only alone"`` runs it; what
+came of it is in ``docs/results/attacks.md``.
 """
 
 from __future__ import annotations
