@@ -22,7 +22,7 @@ from bench.markdown import bullets, paragraph, percent, table
 from bench.setting import EPS, SPEC, Setting
 from bench.throughput import peak_flops, subjects_of
 from classwise import attacks as attack_files
-from classwise.evaluation.speed import choose_workers
+from classwise.evaluation.batch_size import choose_workers
 from classwise.spec import number
 from classwise.studies.reproduction.cost import passes
 

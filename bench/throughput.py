@@ -22,7 +22,8 @@ import classwise as cw
 from bench.markdown import paragraph, percent, table
 from bench.setting import SPEC, Setting
 from classwise.attacks.rows import Model, value_and_gradient
-from classwise.evaluation.speed import accelerate, at_most, channels_last, choose_batch, choose_workers
+from classwise.evaluation.batch_size import at_most, choose_batch, choose_workers
+from classwise.evaluation.speed import accelerate, channels_last
 
 TITLE = "Gradient passes as a share of the matrix-product peak"
 

@@ -9,6 +9,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -16,21 +17,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import classwise as cw
-from classwise.attacks.rows import value_and_gradient
+from classwise.attacks.rows import Model, value_and_gradient
+from classwise.evaluation.batch_size import choose_batch
 from classwise.evaluation.speed import (
     Fast,
     accelerate,
-    at_most,
-    choose_batch,
-    choose_workers,
-    out_of_memory,
+    halved,
     replica,
     trains_channels_last,
     unsettled,
 )
 from classwise.models import load_model, names
-
-CPU = torch.device("cpu")
 
 
 def images(channels: int = 3, size: int = 8, count: int = 4) -> Tensor:
@@ -236,78 +233,89 @@ def test_built_in_networks(spec: str, norms: int, folded: int) -> None:
     assert_same(fast, model, x, 1e-8)
 
 
+class Counting(nn.Module):
+    """Each pixel's double, and a note, shared with its copies, of how many images were looked at in each pass."""
+
+    sizes: ClassVar[list[int]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        Counting.sizes = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.sizes.append(len(x))
+        return x.flatten(1) * 2
+
+
 class TestFilling:
     """On a CPU kernels are compiled for each batch size."""
 
     def test_batches_are_filled_until_their_size_has_settled(self) -> None:
-        sizes: list[int] = []
-
-        def model(x: Tensor) -> Tensor:
-            sizes.append(len(x))
-            return x.flatten(1)
-
+        model, x = Counting(), images(count=13)
         fast = Fast(model, 0, (), multiple=8)
-        x = torch.rand(13, 1, 2, 2)
         for _ in range(20):
-            assert torch.equal(fast(x), x.flatten(1))
-        assert sizes == [16] * 16 + [13] * 4
+            assert torch.equal(fast(x), x.flatten(1) * 2)
+        assert model.sizes == [16] * 16 + [13] * 4
         fast(x[:5])
         fast(x)
-        assert sizes[-2:] == [8, 16]  # another size begins anew
+        assert model.sizes[-2:] == [8, 16]  # another size begins anew
 
     def test_a_part_begins_with_no_memory_of_the_last(self) -> None:
-        sizes: list[int] = []
-
-        def model(x: Tensor) -> Tensor:
-            sizes.append(len(x))
-            return x
-
+        model, x = Counting(), images(count=3)
         fast = Fast(model, 0, (), multiple=8)
         for _ in range(17):
-            fast(torch.zeros(3, 1))
+            fast(x)
         for anew in (unsettled(fast), replica(fast)):
-            anew(torch.zeros(3, 1))
-        assert sizes[-3:] == [3, 8, 8]
+            anew(x)
+        assert model.sizes[-3:] == [3, 8, 8]
         assert unsettled(model) is model
 
 
 class TestPieces:
-    """An attack may ask about more images at once than are quickly looked at."""
+    """An attack may ask about more images at once than are quickly looked at, or than fit."""
 
     def test_many_images_are_looked_at_in_equal_pieces(self) -> None:
-        sizes: list[int] = []
-
-        def model(x: Tensor) -> Tensor:
-            sizes.append(len(x))
-            return x.flatten(1) * 2
-
-        x = torch.rand(300, 1, 2, 2)
+        model, x = Counting(), images(count=300)
         assert torch.equal(Fast(model, 0, (), most=128)(x), x.flatten(1) * 2)
-        assert sizes == [100, 100, 100]
+        assert model.sizes == [100, 100, 100]
         Fast(model, 0, (), most=300)(x)
-        assert sizes[3:] == [300]
+        assert model.sizes[3:] == [300]
+
+    def test_half_as_many_at_once_until_one_by_one(self) -> None:
+        model, x = Counting(), images(count=4)
+        fast: Model = Fast(model, 0, (), most=4)
+        for _ in range(4):
+            fast(x)
+            fast = halved(fast)
+        assert model.sizes == [4, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1]
+        assert halved(fast) == fast
+        anything = Fast(model, 0, ())
+        assert [halved(one) for one in (anything, model)] == [anything, model]  # no bound to halve
 
     def test_a_gradient_comes_of_one_pass(self) -> None:
-        sizes: list[int] = []
-
-        def model(x: Tensor) -> Tensor:
-            sizes.append(len(x))
-            return x.flatten(1) * 2
-
-        value_and_gradient(Fast(model, 0, (), most=8), torch.rand(20, 1, 2, 2), torch.Tensor.sum)
-        assert sizes == [20]
+        model = Counting()
+        value_and_gradient(Fast(model, 0, (), most=8), images(count=20), torch.Tensor.sum)
+        assert model.sizes == [20]
 
     def test_an_audit_bounds_what_is_asked_at_once(self) -> None:
-        sizes: list[int] = []
+        model, x, y = Counting(), images(size=1, count=5) / 2, torch.zeros(5, dtype=torch.long)
+        x[:, 0] = 0.9  # the first class
+        cw.audit(model, (x, y), "nattack:rounds=2,population=100", eps=0.01, batch_size=16)
+        assert model.sizes.count(16) == 2 * 32  # two rounds of 500 images
 
-        class First(nn.Module):
-            def forward(self, x: Tensor) -> Tensor:
-                sizes.append(len(x))
-                return x.flatten(1)[:, :3]
 
-        x, y = torch.tensor([[0.9, 0.1, 0.1, 0.5]] * 5).reshape(5, 1, 2, 2), torch.zeros(5, dtype=torch.long)
-        cw.audit(First(), (x, y), "nattack:rounds=2,population=100", eps=0.01, batch_size=16)
-        assert sizes.count(16) == 2 * 32  # two rounds of 500 images
+def test_reduced_precision_is_for_the_passes_alone() -> None:
+    precisions: list[torch.dtype | None] = []
+
+    def model(x: Tensor) -> Tensor:
+        precisions.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
+        return x.flatten(1).half()
+
+    for amp in (None, "float16", "bfloat16"):
+        found = Fast(model, 0, (), amp=amp)(images())
+        assert found.dtype == (torch.float32 if amp else torch.float16)
+    assert precisions == [None, torch.float16, torch.bfloat16]
+    assert not torch.is_autocast_enabled("cpu")
 
 
 class Residual(nn.Module):
@@ -464,37 +472,6 @@ class TestCopies:
 
     def test_a_function_is_its_own_replica(self) -> None:
         assert replica(torch.flatten) is torch.flatten
-
-
-class TestBatch:
-    def test_the_largest_activation_of_all_workers_stays_within_the_cache(self) -> None:
-        model = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.Flatten(), nn.Linear(64 * 32 * 32, 5))
-        activation = 64 * 32 * 32 * 4  # bytes of one image's
-        for workers in (1, 4):
-            batch = choose_batch(model, images(size=32), workers)
-            assert batch == 8 * 2**20 // (workers * activation) if workers == 1 else 16  # never below 16
-
-    def test_never_more_than_there_are_examples_and_a_power_of_two(self) -> None:
-        most = choose_batch(nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), images())
-        assert [at_most(most, count) for count in (10**6, 100, 64, 1, 0)] == [1024, 64, 64, 1, 1]
-
-    def test_no_hook_is_left_behind(self) -> None:
-        model = worn(Plain())
-        choose_batch(model, images())
-        assert not any(module._forward_hooks for module in model.modules())
-
-    def test_workers_are_for_processors(self) -> None:
-        assert 1 <= choose_workers(CPU) <= 8
-        assert choose_workers(torch.device("cuda")) == 1
-
-
-def test_out_of_memory_is_told_from_other_errors() -> None:
-    assert out_of_memory(torch.cuda.OutOfMemoryError("CUDA out of memory"))
-    assert out_of_memory(RuntimeError("MPS backend out of memory (MPS allocated: 9 GB)"))
-    assert out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"))
-    assert out_of_memory(MemoryError())
-    assert not out_of_memory(RuntimeError("size mismatch"))
-    assert not out_of_memory(ValueError("out of memory"))
 
 
 @pytest.mark.parametrize(("width", "safe"), [(4, False), (7, False), (8, True), (16, True)])

@@ -6,14 +6,18 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from made_job import job_of
 from torch import Tensor, nn
 
+from classwise.attacks.nattack import Nattack
+from classwise.attacks.rows import Attack
 from classwise.datasets.images import Images
 from classwise.errors import UserError
 from classwise.evaluation import run
+from classwise.evaluation.speed import Fast
 from classwise.records import CLEAN
 
 
@@ -51,6 +55,18 @@ class TestMemory:
             columns = ["index", "prediction", "step"]
             assert found.of(attack).frame[columns].equals(expected.of(attack).frame[columns])
         assert done == {CLEAN: 120, "fgsm": 120, "pgd-5": 120}
+
+    def test_what_an_attack_asks_at_once_halves_too(self, net: nn.Module, images: Images) -> None:
+        sizes: list[int] = []
+        attacks: dict[str, Attack] = {"nattack": Nattack(rounds=2, population=20)}
+        few = images.take(np.arange(20))
+        found, expected = (
+            run.evaluate(job_of(net, few, attacks, batch=1, fast=Fast(model, 0, (), most=16)))
+            for model in (self.small(net, 3, sizes), net)
+        )
+        assert max(size for size in sizes if size <= 3) == 2
+        assert set(sizes) - {1, 2} == {10, 7, 4}  # pieces of twenty, of at most 16, 8 and 4
+        assert found.frame.equals(expected.frame)
 
     def test_a_single_image_that_does_not_fit_is_an_error(self, net: nn.Module, images: Images) -> None:
         with pytest.raises(UserError, match="out of memory with a batch of 1"):

@@ -21,8 +21,8 @@ from torch import nn
 import classwise as cw
 from classwise.attacks.rows import value_and_gradient
 from classwise.errors import UserError
+from classwise.evaluation.batch_size import choose_batch
 from classwise.evaluation.folder import fingerprint_model
-from classwise.evaluation.speed import choose_batch
 from classwise.models import load_model
 from classwise.models.black_box import BlackBox, names_black_box
 

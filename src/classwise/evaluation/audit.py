@@ -13,16 +13,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import classwise
 from classwise import attacks as attack_files
 from classwise import findings as record_findings
-from classwise.attacks.rows import Attack, Model, for_classes, needs_gradient
+from classwise.attacks.rows import Attack, for_classes, needs_gradient
 from classwise.datasets.images import Images
 from classwise.errors import UserError, unknown
 from classwise.evaluation import folder as run_folder
 from classwise.evaluation import jobs, run, sanity
+from classwise.evaluation.batch_size import at_most, choose_batch, choose_workers
 from classwise.evaluation.inputs import (
     Eps,
     attacks_of,
@@ -36,7 +37,7 @@ from classwise.evaluation.inputs import (
     with_surrogates,
 )
 from classwise.evaluation.landscape import landscape as loss_slices
-from classwise.evaluation.speed import AMP, Fast, accelerate, at_most, choose_batch, choose_workers
+from classwise.evaluation.speed import AMP, Fast, accelerate
 from classwise.models import check_model
 from classwise.records import CLEAN, MOST_PROBS, AttackInfo, Coverage, Meta, Protocol
 from classwise.results import Audit, read_config, write_text
@@ -189,6 +190,10 @@ def prepare(
 ) -> tuple[jobs.Job, Fast, list[record_findings.Finding]]:
     """Check model and data against each other, look for findings, and decide how the work is done."""
     device = device_of(model)
+    if settings.amp and device.type == "cpu":
+        raise UserError(
+            f"amp={settings.amp} is for GPUs: reduced precision on a CPU is slow and on some CPUs unsupported."
+        )
     example = images.batch(np.arange(min(8, len(images))))[0].to(device)
     images = with_names(images, check_model(model, example))
     attacks = with_surrogates(attacks, images, device)
@@ -207,11 +212,11 @@ def prepare(
     room = settings.batch_size or choose_batch(model, example, workers)
     batch = settings.batch_size or at_most(room, len(images))
     if not black_box:  # those have a batch size of their own
-        fast = dataclasses.replace(fast, most=room)
+        fast = dataclasses.replace(fast, most=room, amp=settings.amp)
     infos = jobs.attack_infos(attacks, settings.protocol, settings.coverage)
     job = jobs.Job(
         model,
-        _with_amp(fast, settings.amp, device),
+        fast,
         images,
         attacks,
         settings.norm,
@@ -281,19 +286,6 @@ def _stop_if_hopeless(findings: Sequence[record_findings.Finding], force: bool) 
     for finding in findings:
         if finding.code == "input_range" and not force:
             raise UserError(f"{finding.what} {finding.remedy} (force=True or --force audits it all the same.)")
-
-
-def _with_amp(fast: Fast, amp: str | None, device: torch.device) -> Model:
-    if amp is None:
-        return fast
-    if device.type == "cpu":
-        raise UserError(f"amp={amp} is for GPUs: reduced precision on a CPU is slow and on some CPUs unsupported.")
-
-    def call(x: Tensor) -> Tensor:
-        with torch.autocast(device.type, dtype=AMP[amp]):
-            return fast(x).float()
-
-    return call
 
 
 def _versions() -> dict[str, str]:

@@ -5,8 +5,7 @@ Batch-norm in eval mode is an affine map per channel, so conv → batch-norm is 
 
     w' = w · γ/√(σ²+ε)        b' = (b − μ) · γ/√(σ²+ε) + β
 
-Besides: channels-last memory, no parameter gradients, and a batch that fits the caches of a CPU or the memory of
-a GPU.
+Besides: channels-last memory, no parameter gradients and, where asked for, reduced precision on a GPU.
 """
 
 from __future__ import annotations
@@ -46,6 +45,7 @@ class Fast:
     multiple: int = 1  # batches are filled up to a multiple of this, until their size has settled
     pairs: tuple[tuple[str, str], ...] = ()  # names of each layer and of the norm folded into it
     most: int = 0  # images to look at in one pass where no gradient is asked for; 0: any number
+    amp: str | None = None  # a reduced precision, for GPUs
     settled: list[int] = field(default_factory=lambda: [0, 0])  # the last batch's size, and how many like it in a row
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -55,8 +55,14 @@ class Fast:
         self.settled[:] = [len(x), self.settled[1] + 1 if self.settled[0] == len(x) else 1]
         short = -len(x) % self.multiple if len(x) and self.settled[1] <= _SETTLED else 0
         if not short:
+            return self._pass(x)
+        return self._pass(torch.cat([x, x[-1:].expand(short, *x.shape[1:])]))[: len(x)]
+
+    def _pass(self, x: Tensor) -> Tensor:
+        if self.amp is None:
             return self.model(x)
-        return self.model(torch.cat([x, x[-1:].expand(short, *x.shape[1:])]))[: len(x)]
+        with torch.autocast(x.device.type, dtype=AMP[self.amp]):
+            return self.model(x).float()
 
 
 def filling(model: nn.Module, device: torch.device) -> int:
@@ -285,6 +291,11 @@ def unsettled(model: Model) -> Model:
     return replace(model, settled=[0, 0]) if isinstance(model, Fast) else model
 
 
+def halved(model: Model) -> Model:
+    """The same model, looking at half as many images in one pass where no gradient is asked for."""
+    return replace(model, most=max(model.most // 2, 1)) if isinstance(model, Fast) and model.most else model
+
+
 def _held(model: nn.Module) -> Iterator[Tensor]:
     """Every tensor the modules hold: parameters, buffers, and what a forward pass left behind, in containers too.
 
@@ -299,53 +310,3 @@ def _held(model: nn.Module) -> Iterator[Tensor]:
         elif isinstance(value, (dict, list, tuple)) and id(value) not in seen:
             seen.add(id(value))
             holders.extend(value.values() if isinstance(value, dict) else value)
-
-
-def choose_workers(device: torch.device) -> int:
-    """How many threads each drive a batch of their own: on a CPU that wastes less time waiting for each other than
-    splitting every operation over all cores. Results do not depend on it beyond rounding."""
-    return min(torch.get_num_threads(), 8) if device.type == "cpu" else 1
-
-
-def choose_batch(model: nn.Module, example: Tensor, workers: int = 1) -> int:
-    """A batch size for `model` on `example`'s device: a power of two, by rule and not by timing, so that it is the
-    same every time. `at_most` makes it small enough for few images.
-
-    CPU: the largest activation of all workers' batches stays within 8 MiB, where caches still help. Otherwise: two
-    copies of all activations in 40% of the free memory.
-    """
-    sizes: list[int] = []
-
-    def note(module: nn.Module, args: object, output: object) -> None:
-        if isinstance(output, Tensor) and not list(module.children()):
-            sizes.append(output.numel() * output.element_size() // len(example))
-
-    programs = (torch.jit.ScriptModule,)  # take no hooks
-    hooks = [module.register_forward_hook(note) for module in model.modules() if not isinstance(module, programs)]
-    try:
-        with torch.no_grad():
-            model(example)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    sizes = sizes or [example[0].numel() * example.element_size()]
-    if example.device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(example.device)
-        fits = int(0.4 * free / (2 * sum(sizes)))
-    elif example.device.type == "cpu":
-        fits = 8 * 2**20 // (workers * max(sizes))
-    else:
-        fits = 2**31 // (2 * sum(sizes))
-    return at_most(max(fits, 16), 1024 if example.device.type == "cpu" else 4096)
-
-
-def at_most(batch: int, count: int) -> int:
-    """The largest power of two that is neither above `batch` nor, but for 1, above `count`."""
-    return 1 << (min(batch, max(count, 1)).bit_length() - 1)
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an exception means that a smaller batch might do."""
-    return isinstance(error, (torch.cuda.OutOfMemoryError, MemoryError)) or (
-        isinstance(error, RuntimeError) and any(t in str(error) for t in ("out of memory", "can't allocate memory"))
-    )

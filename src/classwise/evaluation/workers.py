@@ -14,16 +14,17 @@ from classwise.attacks.rows import Attack
 from classwise.datasets.images import Images, IntArray
 from classwise.errors import UserError
 from classwise.evaluation.active import ActiveSet, Judge, Outcome
+from classwise.evaluation.batch_size import out_of_memory
 from classwise.evaluation.jobs import FEWEST, Job
-from classwise.evaluation.speed import out_of_memory, replica, unsettled
+from classwise.evaluation.speed import halved, replica, unsettled
 from classwise.records import Array
 
 
 def attack_places(
     job: Job, attack: Attack, part: Images, eps: Array, outcome: Outcome, places: IntArray, name: str
 ) -> Outcome:
-    """Attack the given places; when memory runs out, again with half the batch."""
-    batch = job.plan.batch
+    """Attack the given places; when memory runs out, again with half as many images at once."""
+    batch, fast = job.plan.batch, job.fast
     while True:
         attempt = dataclasses.replace(
             outcome,
@@ -40,14 +41,15 @@ def attack_places(
             job.report(attack, finished)
 
         try:
-            _share_out(dataclasses.replace(job, report=report), attack, part, eps, attempt, places, name, batch)
+            trial = dataclasses.replace(job, fast=fast, report=report)
+            _share_out(trial, attack, part, eps, attempt, places, name, batch)
             return attempt
         except Exception as error:
             if not out_of_memory(error):
                 raise
-            if batch == 1:
+            if batch == 1 and halved(fast) == fast:
                 raise UserError("out of memory with a batch of 1; use a smaller model or another device.") from error
-            batch //= 2
+            batch, fast = max(batch // 2, 1), halved(fast)
             job.report(name, -reported)
         if job.device.type == "cuda":  # here, where the exception no longer holds on to the tensors of its frames
             torch.cuda.empty_cache()

@@ -12,7 +12,8 @@ from torch import nn
 from classwise.attacks.rows import Attack, for_classes
 from classwise.datasets.images import Images
 from classwise.evaluation import jobs, run
-from classwise.evaluation.speed import Follower, at_most, choose_batch, choose_workers
+from classwise.evaluation.batch_size import at_most, choose_batch, choose_workers
+from classwise.evaluation.speed import Follower
 from classwise.records import CLEAN, Meta, Protocol, Records
 from classwise.threat import Norm
 from classwise.training.processes import Processes
@@ -37,7 +38,9 @@ class Validation:
         mine = self.images.take(np.arange(self.processes.rank, len(self.images), self.processes.world))
         example = mine.batch(np.arange(min(8, len(mine))))[0].to(device)
         workers = choose_workers(device)
-        plan = jobs.Plan(at_most(choose_batch(model, example, workers), len(mine)), len(mine), workers)
+        room = choose_batch(model, example, workers)
+        plan = jobs.Plan(at_most(room, len(mine)), len(mine), workers)
+        fast = dataclasses.replace(follower.fast, most=room)
         together = self.protocol == "final"
         groups = [(self.protocol, {**self.attacks, **self.own} if together else self.attacks)]
         if self.own and not together:
@@ -48,9 +51,7 @@ class Validation:
             infos = jobs.attack_infos(fitted, protocol, "all")
             meta = Meta(mine.class_names, mine.superclasses, self.norm, self.eps, self.seed, infos)
             radii = np.full(len(mine), self.eps)
-            job = jobs.Job(
-                model, follower.fast, mine, fitted, self.norm, radii, meta, plan, device, protocol, report=report
-            )
+            job = jobs.Job(model, fast, mine, fitted, self.norm, radii, meta, plan, device, protocol, report=report)
             found = run.evaluate(job)
             parts.append(found if not parts else _without_clean(found))
         whole = _joined(parts)
