@@ -288,6 +288,18 @@ def test_the_rate_and_the_state_of_each_epoch_are_in_the_history(tmp_path: Path)
     )
 
 
+def test_methods_that_read_probabilities_have_them_however_many_classes_there_are(tmp_path: Path) -> None:
+    x, y = torch.rand(3 * 120, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(3 * 120) % 120
+    tree = small(
+        tmp_path, data={"validation": 1}, method={"name": "dafa", "steps": 1, "warmup": 1}, train={"epochs": 1}
+    )
+    done = run(tree, tmp_path / "run", data=(x, y))
+    weights = content(tmp_path / "run")["state"]["weight"]
+    assert len(done.history.filter(regex="^weight:").columns) == len(weights) == 120
+    assert float(weights.sum()) == pytest.approx(120, rel=1e-4)
+    assert float(weights.std()) > 0
+
+
 def test_an_example_seen_twice_counts_as_last_seen_whichever_process_saw_it() -> None:
     def batch(*labels: int) -> tuple[Tensor, Loss]:
         y = torch.tensor(labels)

@@ -13,6 +13,7 @@ S_ii leave each other alone (in the official code both lose); and if λ would br
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor, nn
@@ -33,6 +34,8 @@ class Dafa(Trades):
 
     warmup: int = 70
     strength: float = 1.0
+
+    reads_probs: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,7 +66,7 @@ class Dafa(Trades):
 def similarity(train: Records) -> Array:
     """S; the row of a class without examples is 0."""
     if train.probs is None:
-        raise UserError("dafa needs the probabilities of its training records; write them with probs.")
+        raise UserError("dafa needs the probabilities of its training records (Method.reads_probs).")
     member = np.eye(train.num_classes)[train.label]
     return np.nan_to_num(ratio(member.T @ train.probs, member.sum(0)[:, None]))
 

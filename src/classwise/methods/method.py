@@ -82,6 +82,9 @@ class Method:
     #: Whether `update` wants validation records before the first epoch: methods that fine-tune do.
     validates_first: ClassVar[bool] = False
 
+    #: Whether `update` reads the probabilities of the training records; those of many classes are not kept otherwise.
+    reads_probs: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         spec.settle(self)
 

@@ -100,7 +100,8 @@ def _epoch(
     stepper, processes, train = training.stepper, training.stepper.processes, training.stepper.recipe.train
     batches = stretch.source.batches(progress.epoch, stretch.batch, train.seed, least=2 * processes.world)
     shares = [rows[processes.rank :: processes.world] for rows in batches]
-    seen = Seen([progress.seen] if progress.seen and processes.first else [])
+    before = [progress.seen] if progress.seen and processes.first else []
+    seen = Seen(before, stepper.recipe.method.reads_probs)
     saved = time.perf_counter()
     watch.begin_epoch(progress.epoch, len(batches), progress.step)
     for examples in stretch.source.stream(shares[progress.step :]):

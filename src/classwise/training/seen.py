@@ -19,9 +19,11 @@ TRAIN = "train"
 
 @dataclass
 class Seen:
-    """Columns that grow batch by batch; only labelled examples count."""
+    """Columns that grow batch by batch; only labelled examples count. Of many classes the probabilities are kept only
+    where `probs` asks for them."""
 
     parts: list[dict[str, Tensor]] = field(default_factory=list)
+    probs: bool = False
 
     @torch.no_grad()
     def add(self, step: int, index: Tensor, y: Tensor, loss: Loss) -> None:
@@ -40,7 +42,7 @@ class Seen:
             "loss": cross_entropy(z, y),
             "objective": loss.value.detach()[own].float(),
         }
-        if z.shape[1] <= MOST_PROBS:
+        if self.probs or z.shape[1] <= MOST_PROBS:
             columns["probs"] = probs
         self.parts.append({name: column.cpu() for name, column in columns.items()})
 
