@@ -270,7 +270,8 @@ class TestShown:
             ),
             comparison.by_class().drop(columns="change"),
         )
-        assert pd.read_csv(io.StringIO(comparison.to_csv()))["rho"].tolist() == comparison.table()["rho"].tolist()
+        read = pd.read_csv(io.StringIO(comparison.to_csv()), float_precision="round_trip")
+        assert read["rho"].tolist() == comparison.table()["rho"].tolist()
 
     def test_json(self, two: dict[str, Audit]) -> None:
         summary = json.loads(json.dumps(compare(two).summary(), allow_nan=False))
