@@ -14,6 +14,7 @@ from classwise.attacks.pgd import Pgd
 from classwise.attacks.rows import Attack
 from classwise.datasets.images import Images
 from classwise.evaluation import jobs
+from classwise.evaluation.speed import Fast
 from classwise.records import Meta
 
 EPS = 0.02
@@ -29,4 +30,5 @@ def job_of(
     eps = np.broadcast_to(np.asarray(changes.pop("eps", EPS), dtype=float), len(images)).copy()
     meta = Meta(images.class_names, eps=EPS, seed=3, attacks=jobs.attack_infos(attacks, protocol, coverage))
     fast = changes.pop("fast", net)
+    fast = fast if isinstance(fast, Fast) else Fast(fast, 0, ())
     return jobs.Job(net, fast, images, attacks, "linf", eps, meta, jobs.Plan(batch, part, workers), CPU, **changes)

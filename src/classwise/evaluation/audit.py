@@ -118,17 +118,18 @@ def audit(
     spec = spec_of(model, module)
     folder = None if out is None else Path(out)
     with evaluating(module) as was_training:
-        job, fast, findings = prepare(module, images, named, eps, curve, settings, was_training)
+        job, findings = prepare(module, images, named, eps, curve, settings, was_training)
         if folder is not None:
             job = in_folder(job, folder, spec, settings, overwrite)
         with progress_bar(len(images), [CLEAN, *job.attacks], progress) as report:
             records = run.evaluate(dataclasses.replace(job, report=report))
         if landscape and folder is not None:
-            slices = loss_slices(fast, job.images, landscape, job.meta.eps, norm, seed=seed, device=job.device)
+            exact = dataclasses.replace(job.fast, amp=None)
+            slices = loss_slices(exact, job.images, landscape, job.meta.eps, norm, seed=seed, device=job.device)
             write_text(folder / "tables" / "landscape.csv", slices.to_csv(index=False))
-    findings += [_acceleration(note) for note in fast.notes]
+    findings += [_acceleration(note) for note in job.fast.notes]
     findings += record_findings.from_records(records, confidence)
-    timing = _timing(records.meta.stats, time.perf_counter() - begin, job, fast)
+    timing = _timing(records.meta.stats, time.perf_counter() - begin, job)
     result = Audit(records, tuple(findings), timing, {} if folder is None else read_config(folder), folder, confidence)
     if folder is not None:
         result.save(folder)
@@ -187,7 +188,7 @@ def prepare(
     curve: Mapping[str, float],
     settings: Settings,
     was_training: bool,
-) -> tuple[jobs.Job, Fast, list[record_findings.Finding]]:
+) -> tuple[jobs.Job, list[record_findings.Finding]]:
     """Check model and data against each other, look for findings, and decide how the work is done."""
     device = device_of(model)
     if settings.amp and device.type == "cpu":
@@ -229,7 +230,7 @@ def prepare(
         settings.probs if settings.probs is not None else images.num_classes <= MOST_PROBS,
         save_adversarial=settings.save_adversarial,
     )
-    return jobs.along(job, curve) if curve else job, fast, findings
+    return jobs.along(job, curve) if curve else job, findings
 
 
 def _require_gradient_free(attacks: Mapping[str, Attack]) -> None:
@@ -303,7 +304,7 @@ def _acceleration(note: str) -> record_findings.Finding:
     )
 
 
-def _timing(stats: Mapping[str, Mapping[str, float]], wall: float, job: jobs.Job, fast: Fast) -> dict[str, Any]:
+def _timing(stats: Mapping[str, Mapping[str, float]], wall: float, job: jobs.Job) -> dict[str, Any]:
     """Seconds, passes and counts per attack over the whole run, and the wall time of this call."""
     return {
         "wall_seconds": round(wall, 3),
@@ -311,5 +312,5 @@ def _timing(stats: Mapping[str, Mapping[str, float]], wall: float, job: jobs.Job
         **dataclasses.asdict(job.plan),
         "threads": torch.get_num_threads(),
         "device": str(job.device),
-        "folded_batch_norms": fast.folded,
+        "folded_batch_norms": job.fast.folded,
     }

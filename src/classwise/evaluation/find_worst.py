@@ -96,7 +96,7 @@ def find_worst(
     module = module_of(model, weights, normalize, images, num_classes, device)
     folder = None if out is None else Path(out)
     with front.evaluating(module) as was_training:
-        job, _, findings = front.prepare(module, images, named, eps, {}, settings, was_training)
+        job, findings = front.prepare(module, images, named, eps, {}, settings, was_training)
         job = _marked(job)
         if folder is not None:
             job = front.in_folder(job, folder, spec_of(model, module), settings, overwrite)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from classwise import attacks as attack_files
 from classwise.attacks.rows import Attack, Model, evaluations, needs_gradient, value_and_gradient
 from classwise.datasets.images import Images
-from classwise.evaluation.speed import channels_last
+from classwise.evaluation.speed import Fast, channels_last
 from classwise.records import CLEAN, Array, AttackInfo, Coverage, Meta, Protocol
 from classwise.threat import Norm
 
@@ -44,7 +44,7 @@ class Job:
     """
 
     model: nn.Module | Model
-    fast: Model
+    fast: Fast
     images: Images
     attacks: Mapping[str, Attack]
     norm: Norm

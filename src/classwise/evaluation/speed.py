@@ -14,7 +14,7 @@ import copy
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 import torch.fx
@@ -26,6 +26,8 @@ from classwise.errors import UserError
 
 #: Reduced precisions, for gradient passes on a GPU.
 AMP = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+
+SomeModel = TypeVar("SomeModel", bound=Model)
 
 _MULTIPLE = 8
 _SETTLED = 16  # batches of one size in a row, after which a kernel of their own pays
@@ -286,12 +288,12 @@ def replica(model: Model) -> Model:
     return copy.deepcopy(model, {id(tensor): tensor for tensor in _held(model)})
 
 
-def unsettled(model: Model) -> Model:
+def unsettled(model: SomeModel) -> SomeModel:
     """The same model with no memory of batches before, so that a part begins as it would in a run that was resumed."""
     return replace(model, settled=[0, 0]) if isinstance(model, Fast) else model
 
 
-def halved(model: Model) -> Model:
+def halved(model: SomeModel) -> SomeModel:
     """The same model, looking at half as many images in one pass where no gradient is asked for."""
     return replace(model, most=max(model.most // 2, 1)) if isinstance(model, Fast) and model.most else model
 
