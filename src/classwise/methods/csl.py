@@ -76,8 +76,7 @@ class Csl(Trades):
         if self.target is None or (self.target == "weakest" and aim < 0):
             return super().attack(model, batch, state)
         target = aim if self.target == "weakest" else self.target
-        inner = Pgd(steps=self.steps, step=self.step, start=self.start, target=target)
-        x_adv = craft(inner, self.attacked(model, batch), batch, state)
+        x_adv = craft(self.pgd(Pgd, target=target), self.attacked(model, batch), batch, state)
         if self.target == "weakest" and (own := batch.y == aim).any():
             x_adv[own] = super().attack(model, _rows(batch, own), state)
         return x_adv

@@ -5,15 +5,16 @@
     min_θ  (1/B) Σ [ W_y CE(z(x), y) + β KL(p(x) ‖ p(x')) ],      radius W_y ε and step W_y α,      from epoch τ+1 on
 
 What one class of a pair gains the other loses, so ΣW = C. TRADES until then. λ = 1 for CIFAR-10, 1.5 for CIFAR-100 and
-STL-10; τ = 70 of 110 epochs. The loss is TRADES' with weight W_y and β/W_y. Departures: two classes of exactly equal
-S_ii leave each other alone (in the official code both lose); and if λ would bring a weight, and with it a radius, below
-0.05, as it can with unequal classes, the largest λ is taken that does not.
+STL-10; τ = 70 of 110 epochs. The loss is TRADES' with weight W_y and β/W_y. As in the official code the start is not
+clamped to [0,1], and the adversarial images go through the network before the clean ones. Departures: two classes of
+exactly equal S_ii leave each other alone (in the official code both lose); and if λ would bring a weight, and with it a
+radius, below 0.05, as it can with unequal classes, the largest λ is taken that does not.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from torch import Tensor, nn
@@ -36,6 +37,7 @@ class Dafa(Trades):
     strength: float = 1.0
 
     reads_probs: ClassVar[bool] = True
+    first_pass: ClassVar[Literal["clean", "adversarial"]] = "adversarial"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,7 +50,7 @@ class Dafa(Trades):
         if self.step is None:  # then it is a quarter of the radius, and so in proportion already
             return super().attack(model, batch, state)
         share = self.step / float(batch.eps.amax())
-        inner = _Proportional(steps=self.steps, start=self.start, share=share)
+        inner = self.pgd(_Proportional, step=None, share=share)
         return craft(inner, self.attacked(model, batch), batch, state)
 
     def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:

@@ -27,7 +27,7 @@ class Fast(Madry):
     mode: Literal["eval", "train"] = "train"
 
     def inner(self) -> Attack:
-        return _LargeStepPgd(steps=self.steps, step=self.step, start=self.start)
+        return self.pgd(_LargeStepPgd)
 
 
 @dataclass(frozen=True)

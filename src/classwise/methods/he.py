@@ -56,7 +56,7 @@ class He(Madry):
 
     def inner(self) -> Attack:
         if self.base == "trades":
-            return KlPgd(steps=self.steps, step=self.step, start=self.start, clamp=self.start != "gaussian")
+            return self.pgd(KlPgd)
         return super().inner()
 
     def init(self, class_names: Sequence[str]) -> State:

@@ -11,7 +11,7 @@ in its code such a start is not clamped to [0,1].
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -36,7 +36,12 @@ class Madry(Method):
 
     def inner(self) -> Attack:
         """The inner attack."""
-        return Pgd(steps=self.steps, step=self.step, start=self.start, clamp=self.start != "gaussian")
+        return self.pgd(Pgd)
+
+    def pgd(self, kind: type[Pgd], **more: Any) -> Pgd:
+        """An attack with the method's steps and start, and what else it takes. A Gaussian start is not clamped."""
+        given = {"steps": self.steps, "step": self.step, "start": self.start, "clamp": self.start != "gaussian"}
+        return kind(**{**given, **more})
 
     def attack(self, model: nn.Module, batch: Batch, state: State) -> Tensor:
         return craft(self.inner(), self.attacked(model, batch), batch, state)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -164,10 +164,16 @@ def logits(model: nn.Module, x: Tensor, batch: Batch, state: State) -> Tensor:
     return z
 
 
-def both(model: nn.Module, batch: Batch, state: State) -> tuple[Tensor, Tensor]:
-    """z(x)/T_y and z(x')/T_y; two passes, or a joint one."""
+def both(
+    model: nn.Module, batch: Batch, state: State, first: Literal["clean", "adversarial"] = "clean"
+) -> tuple[Tensor, Tensor]:
+    """z(x)/T_y and z(x')/T_y: two passes in this order, which batch-norm's running statistics depend on, or a joint
+    one."""
     if not batch.joint:
-        return logits(model, batch.x, batch, state), logits(model, batch.adversarial, batch, state)
+        images = {"clean": batch.x, "adversarial": batch.adversarial}
+        order = images if first == "clean" else reversed(images)
+        found = {name: logits(model, images[name], batch, state) for name in order}
+        return found["clean"], found["adversarial"]
     z, z_adv = model(torch.cat([batch.x, batch.adversarial])).chunk(2)
     inv_temperature = 1 / state["temperature"][batch.y][:, None]
     return z * inv_temperature, z_adv * inv_temperature

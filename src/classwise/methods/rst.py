@@ -10,13 +10,13 @@ the official code the adversarial images go through the network before the clean
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from classwise.losses import cross_entropy, kl
-from classwise.methods.method import Batch, Loss, State, both, logits
+from classwise.methods.method import Batch, Loss, State, both
 from classwise.methods.trades import Trades
 
 
@@ -26,16 +26,14 @@ class Rst(Trades):
 
     passes: Literal[2] = 2
 
+    first_pass: ClassVar[Literal["clean", "adversarial"]] = "adversarial"
+
     def attack(self, model: nn.Module, batch: Batch, state: State) -> Tensor:
         return super().attack(model, batch, _with_unlabelled(state))
 
     def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
         state = _with_unlabelled(state)
-        if batch.joint:
-            z, z_adv = both(model, batch, state)
-        else:
-            z_adv = logits(model, batch.adversarial, batch, state)
-            z = logits(model, batch.x, batch, state)
+        z, z_adv = both(model, batch, state, self.first_pass)
         labelled = (batch.y >= 0).to(z.dtype)
         share = batch.average(labelled.mean()).clamp_min(torch.finfo(z.dtype).tiny)
         natural = cross_entropy(z, batch.y.clamp_min(0), smoothing=batch.smoothing) * labelled / share

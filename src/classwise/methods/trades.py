@@ -4,14 +4,15 @@
 
 Gradients flow through the clean probabilities too. β is one number, or one per class (Tian et al., KDD 2021, §6.1:
 ``beta = {dog = 0.5}`` lowers dog's). Departure: the official code passes the clean batch through the network twice in
-train mode, which changes nothing but how often batch-norm's running statistics see it; `passes=3` does the same.
+train mode (clean, adversarial, clean again), which changes nothing but how often batch-norm's running statistics see
+it; `passes=3` does the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import nn
@@ -32,15 +33,18 @@ class Trades(Madry):
     beta: ClassValues = 6.0
     passes: Literal[2, 3] = 2
 
+    #: What goes through the network first; batch-norm's running statistics depend on it, the loss does not.
+    first_pass: ClassVar[Literal["clean", "adversarial"]] = "clean"
+
     def inner(self) -> Attack:
-        return KlPgd(steps=self.steps, step=self.step, start=self.start, clamp=self.start != "gaussian")
+        return self.pgd(KlPgd)
 
     def init(self, class_names: Sequence[str]) -> State:
         usual = type(self).beta
         return {**super().init(class_names), "beta": by_class(self.beta, class_names, "beta", float(usual))}  # type: ignore[arg-type]
 
     def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
-        z, z_adv = both(model, batch, state)
+        z, z_adv = both(model, batch, state, self.first_pass)
         if self.passes == 3:
             with torch.no_grad():
                 model(batch.x)
