@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from quick import QUICK
 
 import classwise as cw
 from classwise import studies
@@ -57,6 +58,41 @@ def test_the_epochs_come_from_the_history_of_given_models(found: Found, models: 
     assert set(table["model"]) == {"madry"}
     np.testing.assert_allclose(table["MCD (%)"], 100 * history["mcd"])
     assert {"gap", "epochs", "epochs_standard"} == set(outcome.figures)
+
+
+def test_kept_epochs_are_audited_on_the_test_images(tmp_path: Path) -> None:
+    kept = [*QUICK, "train.epochs=2", "train.keep=all"]
+    cw.train("desk/digits/madry", out=tmp_path / "madry", changes=kept, progress=False)
+    standard = ["standard=desk/digits/standard"]
+    options = {"model": [str(tmp_path / "madry")], "recipe": standard, "per_class": 5, "attack": "pgd-2"}
+    changes = [change for change in QUICK if "method" not in change]
+    study = studies.parse("class-bias", {**options, "set": changes, "epoch": ["madry=1"]})
+    outcome = studies.run(study, tmp_path / "study")
+    curve, spread = outcome.tables["epochs"], outcome.tables["spread"]
+    assert list(curve["epoch"]) == [1, 2]
+    for epoch, own in zip((1, 2), curve.itertuples(index=False), strict=True):
+        audit = cw.audit(str(tmp_path / f"madry/epochs/000{epoch}.pt"), "digits", "pgd-2", 0.12, per_class=5)
+        assert own[2] == pytest.approx(100 * audit.rows().correct.mean())
+        assert own[5] == pytest.approx(100 * np.ptp(audit.by_class()["accuracy"]))
+    robust = spread[(spread["model"] == "madry") & (spread["accuracy"] == "robust")]
+    assert robust["average (%)"].item() == pytest.approx(curve["robust (%)"][0])
+    assert "standard" in outcome.notes[0]
+    assert "madry" not in outcome.notes[0]
+
+
+def test_a_training_is_told_to_keep_the_epoch_that_is_looked_at() -> None:
+    given = {"recipe": ["desk/digits/standard", "desk/digits/madry"], "epoch": ["standard=3", "4"]}
+    jobs = {job.name: job for job in studies.parse("class-bias", given).jobs()}
+    assert jobs["madry"].changes == ("train.keep=4",)  # type: ignore[attr-defined]
+    assert jobs["madry-audit"].model == "{madry}/epochs/0004.pt"  # type: ignore[attr-defined]
+    assert jobs["standard-audit"].model == "{standard}/epochs/0003.pt"  # type: ignore[attr-defined]
+    every = studies.parse("class-bias", {**given, "set": ["train.keep=2"]}).jobs()
+    assert next(job for job in every if job.name == "standard").changes == (  # type: ignore[attr-defined]
+        "train.keep=2", "train.keep=all"
+    )  # fmt: skip
+    for wrong, message in (("99", "trains epochs 1 to"), ("mdary=3", "did you mean 'madry'"), ("soon", "no number")):
+        with pytest.raises(UserError, match=message):
+            studies.parse("class-bias", {**given, "epoch": [wrong]}).jobs()
 
 
 def test_every_paper_gets_its_verdict(found: Found) -> None:

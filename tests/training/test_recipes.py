@@ -144,8 +144,19 @@ def test_imagenet_has_the_published_rates_and_sizes() -> None:
     at = schedule.parse(made.train.schedule).at
     wanted = {0: 0.0, 0.5: 0.2, 1: 0.4, 6: 0.04, 12: 0.004, 15: 0.0004}
     assert {t: round(rate * at(t, made.train.epochs), 7) for t in wanted} == wanted
-    assert [(phase.until, phase.batch) for phase in made.train.phases] == [(6, 512), (12, 224), (15, 128)]
+    batches = [phase.batch for phase in made.train.phases]
+    assert list(zip(made.train.ends(), batches, strict=True)) == [(6, 512), (12, 224), (15, 128)]
     assert not optimizer.parse(made.train.optimizer).decay_norm
+
+
+@pytest.mark.parametrize("name", [name for name in SHIPPED if name.startswith("imagenet/")])
+@pytest.mark.parametrize(("epochs", "ends"), [(15, [6, 12, 15]), (30, [12, 24, 30]), (100, [40, 80, 100])])
+def test_imagenet_stretches_to_another_number_of_epochs(name: str, epochs: int, ends: list[int]) -> None:
+    made = recipe.load(name, [f"train.epochs={epochs}"])
+    if made.train.phases:
+        assert made.train.ends() == ends
+    at = schedule.parse(made.train.schedule).at
+    assert at(epochs, epochs) == pytest.approx(schedule.parse(shipped(name).train.schedule).at(15, 15))
 
 
 def test_trades_rate_falls_in_the_75th_epoch() -> None:
@@ -321,7 +332,7 @@ def test_a_wrong_tree_is_explained(tree: Mapping[str, Any], message: str) -> Non
         recipe.load(tree)
 
 
-@pytest.mark.parametrize("ends", [[3, 2, 4], [2, 2, 4], [2, 3], [2, 5]])
+@pytest.mark.parametrize("ends", [[3, 2, 4], [2, 2, 4], [2, 3], [2, 5], [0.75, 0.5, 4], [0, 4], [0.5]])
 def test_phases_end_one_after_the_other_and_with_the_training(ends: list[int]) -> None:
     with pytest.raises(UserError, match=r"phases must end one after the other, the last at epoch 4; got \["):
         recipe.load(with_part("train", phases=[{"until": end} for end in ends]))
@@ -330,6 +341,12 @@ def test_phases_end_one_after_the_other_and_with_the_training(ends: list[int]) -
 def test_phases_may_change_data_batch_and_augmentation() -> None:
     made = recipe.load(with_part("train", phases=[{"until": 2, "batch": 32, "augment": ["flip"]}, {"until": 4}]))
     assert made.train.phases == (recipe.Phase(2, 32, None, ("flip",)), recipe.Phase(4))
+
+
+def test_phases_may_end_with_a_fraction_of_all_epochs_and_with_the_training() -> None:
+    made = recipe.load(with_part("train", phases=[{"until": 0.5, "batch": 32}, {"until": 3}, {"batch": 16}]))
+    assert made.train.ends() == [2, 3, 4]
+    assert recipe.load(made, ["train.epochs=6"]).train.ends() == [3, 3, 6]
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,14 @@ def test_knots_are_joined_by_lines() -> None:
     assert found == pytest.approx([0, 0.5, 1, 0.55, 0.1, 0.055, 0.01, 0.001, 0.001])
 
 
+def test_knots_written_for_some_epochs_stretch_to_others() -> None:
+    rate = schedule.parse("knots:epochs=0|1|6|12|15,factor=0|1|.1|.01|.001,of=15")
+    assert [rate.at(t, 15) for t in (0.5, 6, 15)] == pytest.approx([0.5, 0.1, 0.001])
+    assert [rate.at(t, 30) for t in (1, 12, 24, 30)] == pytest.approx([0.5, 0.1, 0.01, 0.001])
+    with pytest.raises(UserError, match="above 0; got 0"):
+        schedule.parse("knots:of=0")
+
+
 @pytest.mark.parametrize("name", schedule.KINDS)
 def test_warmup_raises_the_rate_from_zero(name: str) -> None:
     plain, warm = schedule.parse(name), schedule.parse(f"{name}:warmup=2")

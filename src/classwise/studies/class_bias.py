@@ -1,15 +1,15 @@
 """Does adversarial training part the classes more than standard training? (Tian et al. 2021, Figure 1 and Table 5.)
 
 For each data set a standard model and adversarially trained ones: accuracy and robustness of every class, over the
-epochs and at the end; CV and MCD of the standard model's clean accuracy beside those of the others' robustness; and
-whether the order of the classes is the same (Tian et al. 2020, Figure 7; Benz et al. 2020, Figures 1 and 2; Li and Liu
-2023, Figure 2).
+epochs (on test images, where the trainings keep their epochs: train.keep) and at the end; CV and MCD of the standard
+model's clean accuracy beside those of the others' robustness; and whether the order of the classes is the same (Tian
+et al. 2020, Figure 7; Benz et al. 2020, Figures 1 and 2; Li and Liu 2023, Figure 2).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,14 +25,20 @@ from classwise.metrics.correlation import correlation
 from classwise.metrics.intervals import Estimate
 from classwise.records import CLEAN, Records
 from classwise.results import Audit
+from classwise.studies.frame.epochs import kept
 from classwise.studies.frame.graph import Job
 from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import OfModels
 from classwise.studies.frame.subjects import Subject
 from classwise.studies.parts.verdicts import exceeds
+from classwise.training.history import accuracies
 
 _FAR = 0.1  # below the average, as a fraction: the papers' worst classes lie 20 points below it
 _ALIKE = 0.5  # rank correlation above which two orders count as alike
+_HELD_OUT = (
+    "The curves over the epochs of {} are of images held out from training. With --set train.keep=all every epoch is "
+    "kept and audited on the test images."
+)
 _NOTABLE = 0.01  # a smaller gap between classes, as a fraction, is none
 
 
@@ -50,12 +56,18 @@ class ClassBias(OfModels):
 
     def jobs(self) -> list[Job]:
         self._pairs()
-        return self.audited(self.attack)
+        options = {"per_class": self.per_class, "seed": self.seed}
+        over_epochs = [
+            model.audit(_epoch_audit(epoch), [self.attack], **options)
+            for subject in self.trained()
+            for epoch, model in kept(subject)
+        ]
+        return self.audited(self.attack) + over_epochs
 
     def outcome(self, done: Done) -> Outcome:
         pairs = self._pairs()
         audits = {subject.name: done.audit(f"{subject.name}-audit") for subject in self.subjects()}
-        histories = {subject.name: history for subject in self.subjects() for history in _history(done, subject)}
+        histories = {each.name: rows for each in self.trained() if (rows := _history(done, each)) is not None}
         found = [_Comparison(model, audits[model.name], audits[own.name].rows(CLEAN)) for model, own in pairs]
         tables = {
             "spread": pd.DataFrame([row for each in self.subjects() for row in _spread(each, audits[each.name])]),
@@ -74,7 +86,12 @@ class ClassBias(OfModels):
             tables,
             {name: figures.styled(chart) for name, chart in charts.items()},
             [claim for each in found for claim in each.claims()],
+            [_HELD_OUT.format(", ".join(held))] if (held := self._on_held_out(histories)) else [],
         )
+
+    def _on_held_out(self, histories: Mapping[str, pd.DataFrame]) -> list[str]:
+        """The models whose epochs were measured on held-out images alone."""
+        return [subject.name for subject in self.trained() if subject.name in histories and not any(kept(subject))]
 
     def _pairs(self) -> list[tuple[Subject, Subject]]:
         """Each adversarially trained model with the standard one of its data."""
@@ -151,13 +168,22 @@ class _Comparison:
         yield from _wider("benz2020:figure2", f"clean accuracy of {of}", self.wider["clean"])
 
 
-def _history(done: Done, subject: Subject) -> list[pd.DataFrame]:
-    """The epochs of a model's training, if they are known and images were held out to validate them."""
+def _epoch_audit(epoch: int) -> str:
+    return f"epoch{epoch:04}-audit"
+
+
+def _history(done: Done, subject: Subject) -> pd.DataFrame | None:
+    """The classes in each epoch of a model's training: on test images, of the epochs that it keeps; where it keeps
+    none, on the images held out; None where there are none either."""
+    audits = {epoch: done.audit(f"{subject.name}-{_epoch_audit(epoch)}") for epoch, _ in kept(subject)}
+    if audits:
+        rows = [{"epoch": epoch, **accuracies(own.rows(CLEAN), own.rows())} for epoch, own in audits.items()]
+        return pd.DataFrame(rows)
     folder = done.folder(subject.name) if subject.training is not None else Path(subject.model).parent
     if not (folder / "history.csv").is_file():
-        return []
+        return None
     history = epochs_figure.read(folder)
-    return [history] if "worst_class" in history else []
+    return history if "worst_class" in history else None
 
 
 def _kinds(audit: Audit) -> dict[str, Records]:
@@ -200,7 +226,7 @@ def _classes(subject: Subject, audit: Audit) -> pd.DataFrame:
 
 
 def _epochs(name: str, history: pd.DataFrame) -> pd.DataFrame:
-    """The gap between the classes in each epoch, on the images held out from training."""
+    """The gap between the classes in each epoch."""
     return pd.DataFrame(
         {
             "model": name,

@@ -26,6 +26,7 @@ from classwise.figures import misclassified as figure
 from classwise.metrics import accuracy, confound, difference, intervals, misclassified, paired, vulnerable
 from classwise.metrics.intervals import Array
 from classwise.records import Records
+from classwise.studies.frame.epochs import at_epoch
 from classwise.studies.frame.graph import Job
 from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import Study
@@ -42,7 +43,8 @@ class Homing(Study):
     """Homing: what leaving out the confound class does to broken images.
 
     recipe: the training, repeated without each class. set: settings of it to change. classes: leave out only these.
-    attack, eps, per_class, seed: of the audits, all on the same test images; which: the checkpoint audited.
+    attack, eps, per_class, seed: of the audits, all on the same test images; which: the checkpoint audited, best or
+    last; epoch: the one after this epoch instead.
     """
 
     recipe: tuple[str, ...] = ()
@@ -52,6 +54,7 @@ class Homing(Study):
     eps: str | None = None
     per_class: int | None = None
     which: str = "best"
+    epoch: int | None = None
     seed: int = 0
 
     def jobs(self) -> list[Job]:
@@ -95,7 +98,11 @@ class Homing(Study):
         return chosen
 
     def _base(self) -> Subject:
-        return recipe_subject(Path(self.recipe[0]).stem, self.recipe[0], self.set, self._data(), self.eps, self.which)
+        return self._model(Path(self.recipe[0]).stem, self._data())
+
+    def _model(self, name: str, data: str, *changes: str) -> Subject:
+        made = recipe_subject(name, self.recipe[0], (*self.set, *changes), data, self.eps, self.which)
+        return at_epoch(made, self.epoch)
 
     def _data(self, *extra: str) -> str:
         """The data with so many images of each class, the same ones whatever class is left out."""
@@ -109,8 +116,7 @@ class Homing(Study):
         for name, known in self._left_out().items():
             change = f"data.exclude={json.dumps([name], ensure_ascii=False)}"
             job = "without-" + re.sub(r"[^A-Za-z0-9_.+-]+", "-", name)
-            data = self._data(f"exclude={known}")
-            found[name] = recipe_subject(job, self.recipe[0], (*self.set, change), data, self.eps, self.which)
+            found[name] = self._model(job, self._data(f"exclude={known}"), change)
         return found
 
     def _left_out(self) -> dict[str, str]:

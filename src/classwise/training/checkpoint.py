@@ -1,4 +1,5 @@
-"""The checkpoints of a run folder: last.pt to go on from, the one before it, and best.pt.
+"""The checkpoints of a run folder: last.pt to resume from, the one before it, best.pt, and those of single epochs
+(epochs/0014.pt) where the recipe keeps them.
 
 Each is an ordinary checkpoint of classwise (`load_model` reads it, `classwise audit --model` too) whose `extra` holds
 everything else the training needs. A checkpoint is written beside, as next.pt, and only then takes the place of the
@@ -24,6 +25,29 @@ from classwise.training.averaging import Average, averaged
 from classwise.training.history import Row, frame
 
 LAST, NEXT, PREVIOUS, BEST = "last.pt", "next.pt", "previous.pt", "best.pt"
+EPOCHS = "epochs"  # the folder of kept epochs, within the run folder
+
+
+def of_epoch(epoch: int) -> str:
+    """Where the model of an epoch, counted from 1, is within a run folder that keeps it."""
+    return f"{EPOCHS}/{epoch:04}.pt"
+
+
+def kept_epochs(folder: Path) -> list[int]:
+    """The epochs whose models a run folder keeps."""
+    return sorted(int(path.stem) for path in folder.glob(f"{EPOCHS}/*.pt") if path.stem.isdecimal())
+
+
+def checkpoint_of(folder: Path, epoch: int) -> Path:
+    """The checkpoint of an epoch that a run folder keeps; an error that names the kept ones where it is not there."""
+    path = folder / of_epoch(epoch)
+    if not path.is_file():
+        kept = ", ".join(map(str, kept_epochs(folder))) or "none"
+        raise UserError(
+            f"{folder} does not keep epoch {epoch}; it keeps {kept}. Train with train.keep = {epoch} (every "
+            f"{epoch} epochs) or all."
+        )
+    return path
 
 
 @dataclass

@@ -25,18 +25,22 @@ def row(epoch: int, train: Records, valid: Records | None, attacks: Sequence[str
     names = train.class_names
     made: Row = {"epoch": epoch, "train_accuracy": float(train.correct.mean())}
     if valid is not None:
-        clean, robust = valid.of(CLEAN), robust_rows(valid, attacks)
-        by_class = accuracy.compute(robust)
-        made |= {"clean": float(clean.correct.mean()), "robust": float(robust.correct.mean())}
-        made |= {"worst_class": names[by_class.worst], "worst": float(by_class.values[by_class.worst])}
-        made |= {"cv": cv.compute(robust), "mcd": mcd.compute(robust)}
-        made |= _by_class("clean", accuracy.compute(clean).values, names) | _by_class("robust", by_class.values, names)
+        made |= accuracies(valid.of(CLEAN), robust_rows(valid, attacks))
     for name, values in state.items():
         if values.shape == (len(names),):
             made |= _by_class(name, values.cpu().numpy(), names)
         elif values.ndim == 0:
             made[name] = float(values)
     return made
+
+
+def accuracies(clean: Records, robust: Records) -> Row:
+    """The columns that say how accurate a model is on clean and on attacked images, in all and class by class."""
+    names, by_class, on_clean = robust.class_names, accuracy.compute(robust), accuracy.compute(clean)
+    made: Row = {"clean": float(clean.correct.mean()), "robust": float(robust.correct.mean())}
+    made |= {"worst_class": names[by_class.worst], "worst": float(by_class.values[by_class.worst])}
+    made |= {"cv": cv.compute(robust), "mcd": mcd.compute(robust)}
+    return made | _by_class("clean", on_clean.values, names) | _by_class("robust", by_class.values, names)
 
 
 def _by_class(what: str, values: Array, names: Sequence[str]) -> Row:

@@ -25,7 +25,7 @@ from classwise.training import history
 from classwise.training.augment import Augment
 from classwise.training.averaging import Averaging, averaged, estimate_batch_norm
 from classwise.training.batches import Source
-from classwise.training.checkpoint import BEST, Checkpoints, Progress
+from classwise.training.checkpoint import BEST, Checkpoints, Progress, of_epoch
 from classwise.training.interrupt import Asked, Interrupted, interruptible
 from classwise.training.seen import Seen, meta_of, to_records
 from classwise.training.step import Stepper
@@ -179,22 +179,25 @@ def _check_overfitting(training: Training, stretch: Stretch, progress: Progress,
 
 
 def _save(training: Training, progress: Progress, shown: nn.Module, valid: Records | None) -> None:
-    """best.pt where this epoch is the best so far by the recipe's rule, then last.pt and history.csv."""
+    """best.pt where this epoch is the best so far by the recipe's rule, the epoch's own checkpoint where it is kept,
+    then last.pt and history.csv: what a kill leaves out is written again when the training resumes."""
     recipe = training.stepper.recipe
     if progress.stopped is None and (valid is not None or recipe.validate.select == "last"):
         losses = progress.state.get("loss")
         score = history.score(recipe.validate.select, progress.epoch, valid, training.attacks, losses)
         if progress.best is None or score > progress.best:
             progress.best, progress.best_epoch = score, progress.epoch
-            _save_best(training, progress, shown)
+            _save_as(BEST, training, progress, shown)
     elif progress.stopped is not None and progress.best is None:  # stopped before the first validation
-        _save_best(training, progress, shown)
+        _save_as(BEST, training, progress, shown)
+    if progress.stopped is None and recipe.train.keeps(progress.epoch):
+        _save_as(of_epoch(progress.epoch), training, progress, shown)
     _save_last(training, progress)
 
 
-def _save_best(training: Training, progress: Progress, shown: nn.Module) -> None:
+def _save_as(name: str, training: Training, progress: Progress, shown: nn.Module) -> None:
     if training.stepper.processes.first:
-        training.checkpoints.save(BEST, shown, progress)
+        training.checkpoints.save(name, shown, progress)
 
 
 def _save_last(training: Training, progress: Progress) -> None:

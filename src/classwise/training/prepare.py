@@ -144,14 +144,14 @@ def _stretches(chosen: Recipe, kept: Images, root: str | Path | None, download: 
     extra = None if data.extra is None else read_pseudo(data.extra, kept)
     source = Source(kept, extra, data.extra_fraction if extra else 0.0, data.epoch_size)
     stretches = []
-    for phase in part.phases or (recipe.Phase(part.epochs),):
+    for phase, end in zip(part.phases, part.ends(), strict=True) if part.phases else [(recipe.Phase(), part.epochs)]:
         images = kept
         if phase.data is not None:  # the same examples, read at another size
             whole = datasets.load(phase.data, root, "train", download)
             images = dataclasses.replace(kept, pixels=whole.pixels)
         augment = parse_augment(list(data.augment if phase.augment is None else phase.augment))
         own = dataclasses.replace(source, train=images)
-        stretches.append(Stretch(phase.until, own, phase.batch or part.batch, augment))
+        stretches.append(Stretch(end, own, phase.batch or part.batch, augment))
     return stretches
 
 

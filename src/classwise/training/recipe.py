@@ -78,9 +78,13 @@ class ThreatPart:
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of epochs, up to `until`, with other data, augmentation or batch size."""
+    """A stretch of epochs with other data, augmentation or batch size.
 
-    until: int
+    until: the epoch it ends with; one below 1 is a fraction of all epochs, so that the phases stretch with them; None:
+    to the end of the training.
+    """
+
+    until: int | float | None = None
     batch: int | None = None
     data: str | None = None
     augment: tuple[str, ...] | None = None
@@ -94,7 +98,8 @@ class TrainPart:
     "swa:start=…", "fawa:…". awp: "awp:gamma=0.005". fold: attack a copy with batch-norm folded ("auto": where there
     is any). amp: "float16" or "bfloat16", on a GPU. stop_drop: stop, and go back one epoch, when PGD-5 accuracy on a
     training batch falls by more than this from one epoch to the next (catastrophic overfitting). save_minutes: also
-    write a checkpoint within an epoch, this often.
+    write a checkpoint within an epoch, this often. keep: which epochs' models stay in the run folder as
+    epochs/0014.pt, besides best.pt and last.pt: "best" (none), "all", or every n-th and the last one.
     """
 
     epochs: int = 100
@@ -110,8 +115,19 @@ class TrainPart:
     amp: Literal["float16", "bfloat16"] | None = None
     stop_drop: float | None = None
     save_minutes: float = 10.0
+    keep: Literal["best", "all"] | int = "best"
     seed: int = 0
     phases: tuple[Phase, ...] = ()
+
+    def keeps(self, epoch: int) -> bool:
+        """Whether the model of this epoch, counted from 1, stays in the run folder as a checkpoint of its own."""
+        if isinstance(self.keep, int):
+            return epoch % self.keep == 0 or epoch == self.epochs
+        return self.keep == "all"
+
+    def ends(self) -> list[int]:
+        """The epoch that each phase ends with."""
+        return [_end(phase.until, self.epochs) for phase in self.phases]
 
 
 @dataclass(frozen=True)
@@ -146,6 +162,7 @@ class Recipe:
         for name, value, least in (
             ("train.epochs", self.train.epochs, 1),
             ("train.batch", self.train.batch, 1),
+            ("train.keep", self.train.keep if isinstance(self.train.keep, int) else None, 1),
             ("data.validation", self.data.validation, 0),
             ("data.epoch_size", self.data.epoch_size, 1),
             ("train.seed", self.train.seed, 0),
@@ -168,9 +185,14 @@ class Recipe:
                 f"select = {self.validate.select!r} chooses a checkpoint on validation data, and none is held out: set "
                 "data.validation to a number of examples per class, or validate.select to last."
             )
-        ends = [phase.until for phase in self.train.phases]
-        if ends and (ends != sorted(set(ends)) or ends[-1] != self.train.epochs):
-            raise UserError(f"phases must end one after the other, the last at epoch {self.train.epochs}; got {ends}.")
+        untils = [self.train.epochs if phase.until is None else phase.until for phase in self.train.phases]
+        ends, given = self.train.ends(), [until for until in untils if until >= 1]
+        in_order = ends == sorted(ends) and given == sorted(set(given)) and all(until > 0 for until in untils)
+        if ends and not (in_order and ends[-1] == self.train.epochs):
+            raise UserError(
+                f"phases must end one after the other, the last at epoch {self.train.epochs}; got {untils}. An end "
+                "below 1 is a fraction of all epochs, and the last phase needs none."
+            )
 
     def settings(self) -> dict[str, Any]:
         """The whole recipe as nested plain values, defaults included."""
@@ -178,6 +200,10 @@ class Recipe:
         tree = {name: dataclasses.asdict(part) for name, part in parts.items()}
         tree["method"] = {"name": methods.name_of(self.method), **methods.settings(self.method)}
         return tree
+
+
+def _end(until: float | None, epochs: int) -> int:
+    return epochs if until is None else round(until * epochs) if until < 1 else int(until)
 
 
 _PARTS = {"data": DataPart, "model": ModelPart, "threat": ThreatPart, "train": TrainPart, "validate": ValidatePart}
@@ -196,6 +222,12 @@ def build(tree: Mapping[str, Any]) -> Recipe:
     if "name" not in own:
         raise UserError(f"a recipe needs [method] name = …; one of {', '.join(methods.names())}.")
     return Recipe(**made, method=methods.parse(str(own.pop("name")), own))
+
+
+def with_defaults(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored settings with those that an earlier version did not write, at their defaults."""
+    parts = {name: {**plain(dataclasses.asdict(cls())), **stored.get(name, {})} for name, cls in _PARTS.items()}
+    return {**stored, **parts}
 
 
 def _listed(part: Mapping[str, Any]) -> dict[str, Any]:

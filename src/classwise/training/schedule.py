@@ -5,6 +5,7 @@
     cosine                                  ½(1 + cos(πt/E)), every iteration or every epoch
     constant
     knots:epochs=0|1|6|12|15,factor=0|1|.1|.01|.001     straight lines between given points (FGSM-RS on ImageNet)
+    knots:epochs=0|1|6|12|15,factor=0|1|.1|.01|.001,of=15       the same, stretched to the epochs of the training
 
 A schedule has no memory, so a resumed run follows it by itself. `warmup`, a field of them all, multiplies the factor by
 a line from 0 to 1 over that many epochs.
@@ -105,10 +106,14 @@ class Cosine(Schedule):
 
 @dataclass(frozen=True)
 class Knots(Schedule):
-    """Straight lines through the points (epochs done, factor); constant before the first and after the last."""
+    """Straight lines through the points (epochs done, factor); constant before the first and after the last.
+
+    of: the epochs of the training that the points were written for; one of another length stretches them.
+    """
 
     epochs: tuple[float, ...] = (0, 1, 6, 12, 15)
     factor: tuple[float, ...] = (0, 1, 0.1, 0.01, 0.001)
+    of: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -117,9 +122,11 @@ class Knots(Schedule):
             raise UserError(f"knots need one factor for each epoch: got {len(self.factor)} and {len(self.epochs)}.")
         if min(self.factor) < 0:
             raise UserError(f"factor must not be negative, got {min(self.factor):g}.")
+        if self.of is not None and not self.of > 0:
+            raise UserError(f"of is the number of epochs that the knots were written for, above 0; got {self.of:g}.")
 
     def shape(self, t: float, epochs: int) -> float:
-        return float(np.interp(t, self.epochs, self.factor))
+        return float(np.interp(t if self.of is None else t * self.of / epochs, self.epochs, self.factor))
 
 
 KINDS: dict[str, type[Schedule]] = {

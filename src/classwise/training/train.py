@@ -22,7 +22,17 @@ from classwise.evaluation.inputs import default_device, usable
 from classwise.models import load_model, read_checkpoint
 from classwise.results import Audit, read_config, refuse_other_kind, write_text
 from classwise.training import recipe
-from classwise.training.checkpoint import BEST, LAST, NEXT, PREVIOUS, Progress, restore
+from classwise.training.checkpoint import (
+    BEST,
+    LAST,
+    NEXT,
+    PREVIOUS,
+    Progress,
+    checkpoint_of,
+    kept_epochs,
+    of_epoch,
+    restore,
+)
 from classwise.training.loop import Training, fit
 from classwise.training.prepare import examples, network_of, prepare, split_off
 from classwise.training.processes import joined, local_device, restarted
@@ -91,15 +101,16 @@ def _settle(folder: Path, config: dict[str, Any], overwrite: bool) -> None:
     refuse_other_kind(folder, "training")
     try:
         if overwrite:
-            for path in (*(folder / name for name in _FILES), *folder.glob(NOT_FINITE.format("*"))):
+            kept = [folder / of_epoch(epoch) for epoch in kept_epochs(folder)]
+            for path in (*(folder / name for name in _FILES), *folder.glob(NOT_FINITE.format("*")), *kept):
                 path.unlink(missing_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot use {folder} as a run folder: {error.strerror or error}.") from error
     if stored := read_config(folder):
-        check_same(folder, stored, config)
+        check_same(folder, recipe.with_defaults(stored), config)
         return
-    if any((folder / name).exists() for name in _FILES):
+    if kept_epochs(folder) or any((folder / name).exists() for name in _FILES):
         raise UserError(f"{folder} holds checkpoints but no config.toml; choose another --out, or --overwrite.")
     write_text(folder / "config.toml", tomli_w.dumps(plain(config)))
 
@@ -170,11 +181,20 @@ class Trained:
             console.print(Text(remark))
         console.print(Text(f"Audit it: classwise audit --model {self.best} --data {config['data']['name']}", "dim"))
 
-    def model(self, which: str = "best", device: str | torch.device | None = None) -> nn.Module:
-        """The trained model, "best" or "last", in eval mode."""
-        return load_model(self.folder / f"{which}.pt", device=device)
+    @property
+    def epochs(self) -> list[int]:
+        """The epochs whose models were kept (train.keep)."""
+        return kept_epochs(self.folder)
 
-    def audit(self, attacks: Any = "pgd-20", which: str = "best", **settings: Any) -> Audit:
+    def checkpoint(self, which: str | int = "best") -> Path:
+        """The file of a model: "best", "last", or of an epoch that was kept, by its number."""
+        return self.folder / f"{which}.pt" if isinstance(which, str) else checkpoint_of(self.folder, which)
+
+    def model(self, which: str | int = "best", device: str | torch.device | None = None) -> nn.Module:
+        """The trained model, "best", "last", or of an epoch that was kept, in eval mode."""
+        return load_model(self.checkpoint(which), device=device)
+
+    def audit(self, attacks: Any = "pgd-20", which: str | int = "best", **settings: Any) -> Audit:
         """Audit the trained model on the test split of the data it was trained on, at the radius of its recipe."""
         config = self.config
         usual = {
@@ -184,4 +204,4 @@ class Trained:
             "root": self.root,
         }
         chosen = {**usual, **settings}
-        return audit(str(self.folder / f"{which}.pt"), chosen.pop("data"), attacks, chosen.pop("eps"), **chosen)
+        return audit(str(self.checkpoint(which)), chosen.pop("data"), attacks, chosen.pop("eps"), **chosen)

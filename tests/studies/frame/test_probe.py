@@ -41,8 +41,11 @@ def test_a_training_is_its_steps_validations_and_checkpoints(tmp_path: Path) -> 
     assert found.megabytes > 50
 
 
+@pytest.mark.parametrize("checkpoint", ["best.pt", "epochs/0002.pt"])
 @pytest.mark.usefixtures("clock")
-def test_an_audit_is_what_some_images_took_times_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_audit_is_what_some_images_took_times_all(
+    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[dict[str, Any]] = []
 
     def audit(model: str, images: Any, attacks: list[str], eps: float, **options: Any) -> Any:
@@ -53,7 +56,7 @@ def test_an_audit_is_what_some_images_took_times_all(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr("classwise.evaluation.audit.audit", audit)
     training = Train("t", "desk/digits/madry", SMALL)
-    job = Audit("a", "{t}/best.pt", "digits", ("pgd-20",), 0.1, {"per_class": 20, "seed": 3, "protocol": "any"})
+    job = Audit("a", f"{{t}}/{checkpoint}", "digits", ("pgd-20",), 0.1, {"per_class": 20, "seed": 3, "protocol": "any"})
     found = probe(planned(tmp_path, training, job), "a", seconds=8.0)
     assert [call["images"] for call in asked] == [32, 128]  # 1 s was too little, 4 s are enough
     assert asked[0]["attacks"] == ["pgd-20"]

@@ -11,6 +11,7 @@ import heapq
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from classwise.studies.frame.graph import Audit, Derive, Job, Train
 from classwise.studies.frame.probe import Measured
 from classwise.studies.frame.work import Desk
 from classwise.training import recipe
+from classwise.training.checkpoint import EPOCHS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -163,11 +165,16 @@ def _alike(desk: Desk, job: Job, finished: Mapping[str, Any]) -> str:
     if isinstance(job, Audit):
         training = desk.graph.jobs.get(job.model.partition("}")[0].removeprefix("{"))
         own = isinstance(training, Train) and training.name not in finished
-        model = _shape_of_training(training) if own and isinstance(training, Train) else job.model
+        model = _shape_of_training(training) if own and isinstance(training, Train) else _any_epoch(job.model)
         options = {key: value for key, value in job.options.items() if key != "seed"}
         return json.dumps(["audit", model, _shape_of_data(job.data), job.attacks, options], sort_keys=True, default=str)
     assert isinstance(job, Derive)
     return json.dumps(["derive", job.function])
+
+
+def _any_epoch(model: str) -> str:
+    """The models after all epochs of a training are as fast as its best."""
+    return re.sub(rf"/{EPOCHS}/\d+(?=\.pt$)", "/best", model)
 
 
 def _shape_of_data(data: str) -> list[Any]:
@@ -180,7 +187,8 @@ def _shape_of_training(job: Train) -> dict[str, Any]:
     """A recipe without what makes no difference to its speed: seeds, rates, weights, and which classes are left out."""
     parts = recipe.load(job.recipe, job.changes).settings()
     parts["data"]["exclude"] = len(parts["data"]["exclude"])
-    parts["train"] |= {"seed": None, "schedule": None, "optimizer": parts["train"]["optimizer"].partition(":")[0]}
+    optimizer = parts["train"]["optimizer"].partition(":")[0]
+    parts["train"] |= {"seed": None, "schedule": None, "keep": None, "optimizer": optimizer}
     parts["model"]["weights"] = None
     return {
         name: {key: value for key, value in part.items() if isinstance(value, (bool, int, str, tuple, list))}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shutil
 import statistics
 import sys
 import tempfile
@@ -62,6 +63,10 @@ def probe(desk: Desk, name: str, seconds: float) -> Measured:
             took, basis = _probe_training(ready, desk.place, Path(scratch) / "run", seconds), "measured"
         else:
             assert isinstance(ready, Audit)
+            model = Path(ready.model)
+            if model.is_relative_to(scratch) and not model.exists():  # of a single epoch, no other than the best
+                model.parent.mkdir()
+                shutil.copy(model.parents[1] / "best.pt", model)
             took = _probe_audit(ready, desk.place, Path(scratch) / "run", seconds, final=bool(absent))
             basis = "measured, at most" if absent else "measured"
     return Measured(took, peak_megabytes(), basis)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from classwise.errors import UserError, unknown
 from classwise.studies.frame.engines import Resources, drive, engine
+from classwise.studies.frame.epochs import chosen_epochs
 from classwise.studies.frame.graph import Graph, Job
 from classwise.studies.frame.outcome import Done, Outcome, write
 from classwise.studies.frame.subjects import Subject, subjects
@@ -45,7 +46,8 @@ class OfModels(Study):
     """A study of given models and of models trained by recipes.
 
     model: checkpoints or run folders, NAME=PATH to name one. recipe: recipes to train. set: settings of the recipes to
-    change. data, eps: instead of what the models were trained with. per_class: test images of each class.
+    change. data, eps: instead of what the models were trained with. epoch: the model after this epoch instead of the
+    best one, 75 of all models or NAME=75 of one. per_class: test images of each class.
     """
 
     model: tuple[str, ...] = ()
@@ -53,10 +55,15 @@ class OfModels(Study):
     set: tuple[str, ...] = ()
     data: str | None = None
     eps: str | None = None
+    epoch: tuple[str, ...] = ()
     per_class: int | None = None
     seed: int = 0
 
     def subjects(self) -> list[Subject]:
+        return chosen_epochs(self.trained(), self.epoch)
+
+    def trained(self) -> list[Subject]:
+        """The models as their trainings choose them, whatever `epoch` says."""
         return subjects(self.model, self.recipe, self.set, self.data, self.eps)
 
     def audited(self, attack: str) -> list[Job]:

@@ -14,6 +14,7 @@ from classwise.errors import UserError, place_of
 from classwise.figures import sweep
 from classwise.figures.style import Chart
 from classwise.records import Records
+from classwise.studies.frame.epochs import at_epoch
 from classwise.studies.frame.graph import Job
 from classwise.studies.frame.outcome import Done
 from classwise.studies.frame.study import Study
@@ -42,7 +43,8 @@ class Variants(Study):
 
     set: settings of the recipes to change in all of them. seeds: each variant is trained once with each. attack: what
     robustness is measured by; under several an image is robust if it withstands all. data, eps: of the audits, instead
-    of what the recipe says. per_class: test images of each class. seed: of the audits.
+    of what the recipe says. epoch: audit the model after this epoch instead of the best one. per_class: test images of
+    each class. seed: of the audits.
     """
 
     set: tuple[str, ...] = ()
@@ -50,6 +52,7 @@ class Variants(Study):
     attack: tuple[str, ...] = ("pgd-20",)
     data: str | None = None
     eps: str | None = None
+    epoch: int | None = None
     per_class: int | None = None
     seed: int = 0
 
@@ -77,7 +80,9 @@ class Variants(Study):
 
     def _subject(self, variant: Variant, seed: int) -> Subject:
         changes = (*self.set, *variant.changes, f"train.seed={seed}")
-        return recipe_subject(self._name(variant, seed), variant.recipe, changes, self.data, self.eps)
+        return at_epoch(
+            recipe_subject(self._name(variant, seed), variant.recipe, changes, self.data, self.eps), self.epoch
+        )
 
 
 def with_setting(source: str, changes: Sequence[str], setting: str) -> Recipe:
