@@ -100,7 +100,7 @@ class Attacks(OfModels):
                 f"transfer crafts on a standardly trained model, and {self.surrogate!r} is none: give --surrogate "
                 f"one of {', '.join(named)}, or a checkpoint; or name the attacks you want without transfer."
             )
-        return subjects([self.surrogate], data=found[0].data, eps=found[0].eps)[0], found
+        return subjects([self.surrogate], (), (), found[0].data, found[0].eps, found[0].norm)[0], found
 
     def _audit(self, subject: Subject, attack: str, surrogate: Subject | None) -> Audit:
         given = attack

@@ -8,6 +8,7 @@ adjusted for that class adds to it (`replaced_background`). Controls are ours: o
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -172,7 +173,7 @@ class Background(OfModels):
     def _on(self, subject: Subject, view: View) -> Subject:
         """The same model for images on another background."""
         data = view.data(subject.data, f"{{{_MASKS}}}", self.seed)
-        return Subject(subject.name, subject.model, data, subject.eps, subject.training)
+        return dataclasses.replace(subject, data=data)
 
     def _white(self, done: Done) -> Outcome:
         names = [subject.name for subject in self._checked()]

@@ -43,7 +43,7 @@ from classwise.studies.frame.subjects import Subject, recipe_subject
 from classwise.studies.frame.work import Place
 from classwise.studies.parts.together import interval, resampled
 from classwise.studies.parts.verdicts import all_held, exceeds
-from classwise.threat import project, steepest_step
+from classwise.threat import Norm, project, steepest_step
 
 _SOURCE = "benz2020:section3.2-features"
 _ORIGINAL = "original"
@@ -59,10 +59,11 @@ class Features(OfModels):
     model, recipe: one called robust and one called standard, robust=PATH. retrain: the recipe for the models trained on
     what is built, by default that of standard. sets: which to build besides the original. train_per_class: training
     images of each class they are built from. iterations, step: of the inversion of g. attack_iterations, attack_eps:
-    of rand and det, also in steps of `step`. attack, eps: of the audits, in L2.
+    of rand and det, also in steps of `step`, in L2. attack, eps, norm: of the audits.
     """
 
     eps: str | None = "0.25"
+    norm: Norm | None = "l2"
     retrain: str | None = None
     sets: tuple[str, ...] = ("robust", "non-robust", "rand", "det")
     train_per_class: int = 500
@@ -86,7 +87,7 @@ class Features(OfModels):
                 "eps": self.attack_eps,
                 "seed": self.seed,
             }
-            audit = subject.audit("audit", [self.attack], norm="l2", per_class=self.per_class, seed=self.seed)
+            audit = subject.audit("audit", [self.attack], per_class=self.per_class, seed=self.seed)
             found += [Derive(f"{kind}-data", f"{__name__}:build", settings), *subject.jobs, audit]
         return found
 
@@ -135,7 +136,7 @@ class Features(OfModels):
         for kind in dict.fromkeys((_ORIGINAL, *sets)):
             name = json.dumps(f"arrays:file={{{kind}-data}}/images.npz")
             changes = (*self.set, f"data.name={name}")
-            found[kind] = recipe_subject(f"on-{kind}", recipe, changes, standard.data, self.eps)
+            found[kind] = recipe_subject(f"on-{kind}", recipe, changes, standard.data, self.eps, self.norm)
         return found
 
 

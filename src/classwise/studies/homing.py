@@ -32,6 +32,7 @@ from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import Study
 from classwise.studies.frame.subjects import Subject, recipe_subject
 from classwise.studies.parts.verdicts import LEVEL, exceeds
+from classwise.threat import Norm
 from classwise.training.recipe import Recipe, load
 
 _HALF = 0.5  # "most" is more than this share
@@ -43,8 +44,8 @@ class Homing(Study):
     """Homing: what leaving out the confound class does to broken images.
 
     recipe: the training, repeated without each class. set: settings of it to change. classes: leave out only these.
-    attack, eps, per_class, seed: of the audits, all on the same test images; which: the checkpoint audited, best or
-    last; epoch: the one after this epoch instead.
+    attack, eps, norm, per_class, seed: of the audits, all on the same test images. which: the checkpoint audited, best
+    or last. epoch: the one after this epoch instead.
     """
 
     recipe: tuple[str, ...] = ()
@@ -52,17 +53,18 @@ class Homing(Study):
     classes: tuple[str, ...] = ()
     attack: str = "pgd-20"
     eps: str | None = None
+    norm: Norm | None = None
     per_class: int | None = None
     which: str = "best"
     epoch: int | None = None
     seed: int = 0
 
     def jobs(self) -> list[Job]:
-        norm = self._recipe().threat.norm
-        options = {"seed": self.seed, "norm": None if norm == "linf" else norm}
         subjects = [self._base(), *self._without().values()]
         return [
-            job for subject in subjects for job in (*subject.jobs, subject.audit("audit", [self.attack], **options))
+            job
+            for subject in subjects
+            for job in (*subject.jobs, subject.audit("audit", [self.attack], seed=self.seed))
         ]
 
     def outcome(self, done: Done) -> Outcome:
@@ -101,7 +103,7 @@ class Homing(Study):
         return self._model(Path(self.recipe[0]).stem, self._data())
 
     def _model(self, name: str, data: str, *changes: str) -> Subject:
-        made = recipe_subject(name, self.recipe[0], (*self.set, *changes), data, self.eps, self.which)
+        made = recipe_subject(name, self.recipe[0], (*self.set, *changes), data, self.eps, self.norm, self.which)
         return at_epoch(made, self.epoch)
 
     def _data(self, *extra: str) -> str:

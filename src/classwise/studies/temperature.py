@@ -45,6 +45,7 @@ from classwise.studies.parts.temperature_sweep import (
 )
 from classwise.studies.parts.together import WIDEST, by_name, cv_change, halves, interval, resampled
 from classwise.studies.parts.verdicts import all_held, exceeds, falls_short
+from classwise.threat import Norm, Threat
 
 _BATCH = 256
 
@@ -68,6 +69,7 @@ class Temperature(OfTemperatures):
                 "model": subject.model,
                 "data": subject.data,
                 "eps": subject.eps,
+                **subject.norm_option,
                 "attack": self.attack,
             }
             common |= {"inv_temperature": self.grid, "seed": self.seed}
@@ -247,15 +249,16 @@ def gradients(
     inv_temperature: Sequence[float],
     seed: int,
     per_class: int | None,
+    norm: Norm = "linf",
 ) -> None:
     """gradients.csv: at each 1/T, of how many images of each class the float32 gradient is exactly zero where PGD
     starts: inv_temperature, class, n, zero."""
     images, module = _loaded(place, model, data)
     images = images.subset(per_class=per_class, seed=seed)
-    size = images.num_classes
+    size, threat = images.num_classes, Threat(norm, spec.number(eps))
     zero = np.zeros((len(inv_temperature), size), dtype=np.int64)
     for begin in range(0, len(images), _BATCH):
-        rows = _started(attack, module, images.take(np.arange(begin, min(begin + _BATCH, len(images)))), eps, seed)
+        rows = _started(attack, module, images.take(np.arange(begin, min(begin + _BATCH, len(images)))), threat, seed)
         for number, t in enumerate(inv_temperature):
             zero[number] += np.bincount(_without_gradient(module, rows, t), minlength=size)
     n = np.bincount(images.labels, minlength=size)
@@ -284,6 +287,7 @@ def path(
     seed: int,
     audit: str,
     image: int | None,
+    norm: Norm = "linf",
 ) -> None:
     """path.csv: one image's probabilities after each step of PGD and of Temperature-PGD at its best 1/T in float32.
 
@@ -296,21 +300,21 @@ def path(
     at = np.flatnonzero(images.positions == chosen)
     if not at.size:
         raise UserError(f"{data} has no test image {chosen}; give --image an index such as {images.positions[0]}.")
-    one, parts = images.take(at[:1]), []
+    one, parts, threat = images.take(at[:1]), [], Threat(norm, spec.number(eps))
     for t, title in ((1.0, "PGD"), (best, f"Temperature-PGD, 1/T = {best:g}")):
-        probabilities = _followed(specs(attack, [t])[t, False], module, one, eps, seed)
+        probabilities = _followed(specs(attack, [t])[t, False], module, one, threat, seed)
         for step, p in enumerate(probabilities):
             parts.append(pd.DataFrame({"step": step, "class": one.class_names, "probability": p, "attack": title}))
     frame = pd.concat(parts).assign(image=chosen, true_class=one.class_names[one.labels[0]])
     write_text(folder / "path.csv", frame.to_csv(index=False))
 
 
-def _followed(attack: str, module: nn.Module, image: Images, eps: str | float, seed: int) -> list[list[float]]:
+def _followed(attack: str, module: nn.Module, image: Images, threat: Threat, seed: int) -> list[list[float]]:
     """The probabilities of one image at the start and after every step."""
     (own,) = parse(attack).values()
-    rows, found = _started(attack, module, image, eps, seed), []
+    rows, found = _started(attack, module, image, threat, seed), []
     for step in range(own.steps + 1):
-        rows = own.advance(module, rows, "linf") if step else rows
+        rows = own.advance(module, rows, threat.norm) if step else rows
         with torch.no_grad():
             found.append(module(rows["x_adv"])[0].softmax(0).tolist())
     return found
@@ -328,11 +332,11 @@ def _loaded(place: Place, model: str, data: str) -> tuple[Images, nn.Module]:
     return images, module_of(model, None, None, images, None, place.device).requires_grad_(False)
 
 
-def _started(attack: str, module: nn.Module, images: Images, eps: str | float, seed: int) -> Rows:
+def _started(attack: str, module: nn.Module, images: Images, threat: Threat, seed: int) -> Rows:
     """The rows of a PGD at its start: the same random start as in an audit with this seed."""
     device = device_of(module)
     x, y = (part.to(device) for part in images.batch(np.arange(len(images))))
     index = torch.from_numpy(images.positions)
     key = draws.keys(seed, index, 0) + draws.keys(seed, torch.zeros_like(index), 1)
     (own,) = parse(attack).values()
-    return own.begin(module, fresh(x, y, spec.number(eps), key.to(device)), "linf")
+    return own.begin(module, fresh(x, y, threat.eps, key.to(device)), threat.norm)

@@ -33,6 +33,7 @@ from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import OfModels
 from classwise.studies.frame.work import Place
 from classwise.studies.parts.verdicts import exceeds, falls_short
+from classwise.threat import Norm, Threat
 
 _SOURCE = "tian2020:figure8"
 _HALFWAY = 0.5  # of κ: nearer to apart than to mixed
@@ -60,6 +61,7 @@ class Tsne(OfModels):
                 "model": subject.model,
                 "data": subject.data,
                 "eps": subject.eps,
+                **subject.norm_option,
                 "attack": self.attack,
                 "per_class": self.per_class,
                 "perplexity": self.perplexity,
@@ -172,6 +174,7 @@ def mapped(
     perplexity: float,
     neighbours: int,
     seed: int,
+    norm: Norm = "linf",
 ) -> None:
     """map.csv: one row per image and kind: index, kind, class, group, its place on the map, silhouettes, neighbours."""
     images = datasets.load(data, place.root, "test", place.download).subset(per_class=per_class, seed=seed)
@@ -185,7 +188,7 @@ def mapped(
     names = np.asarray(images.class_names, dtype=object)[images.labels]
     group = {member: name for name, members in (images.superclasses or {}).items() for member in members}
     groups = np.array([group[name] for name in names], dtype=object) if group else None
-    vectors = _vectors(module, images, eps, attack, seed)
+    vectors = _vectors(module, images, Threat(norm, number(eps)), attack, seed)
     points = _points(np.concatenate([vectors[kind] for kind in _KINDS]), perplexity, seed)
     tables = []
     for kind, (x, y) in zip(_KINDS, points.reshape(len(_KINDS), -1, 2).transpose(0, 2, 1), strict=True):
@@ -199,7 +202,7 @@ def mapped(
     write_text(folder / "map.csv", pd.concat(tables).to_csv(index=False))
 
 
-def _vectors(module: nn.Module, images: Images, eps: str | float, attack: str, seed: int) -> dict[str, Array]:
+def _vectors(module: nn.Module, images: Images, threat: Threat, attack: str, seed: int) -> dict[str, Array]:
     """The penultimate vectors of clean and adversarial images, by kind."""
     chosen = list(attacks.parse(attack).values())
     if len(chosen) != 1:
@@ -210,7 +213,7 @@ def _vectors(module: nn.Module, images: Images, eps: str | float, attack: str, s
         rows = np.arange(begin, min(begin + _BATCH, len(images)))
         x, y = (tensor.to(device) for tensor in images.batch(rows))
         key = draws.keys(seed, torch.from_numpy(images.positions[rows]).to(device))
-        adversarial = craft(ready, module, x, y, number(eps), key=key)
+        adversarial = craft(ready, module, x, y, threat.eps, threat.norm, key=key)
         with torch.no_grad():
             for kind, batch in zip(_KINDS, (x, adversarial), strict=True):
                 found[kind].append(features(batch).double().cpu().numpy())

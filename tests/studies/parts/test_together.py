@@ -107,10 +107,12 @@ def test_runs_that_cannot_be_compared_are_refused(audit_of: Callable[..., Audit]
 
 
 def test_models_of_other_data_or_radius_are_refused() -> None:
-    one = Subject("one", "a.pt", "cifar10", "8/255")
-    require_same_setting([one, Subject("two", "b.pt", "cifar10", 8 / 255)])
-    with pytest.raises(UserError, match=r"two for cifar10 at eps 0\.1"):
-        require_same_setting([one, Subject("two", "b.pt", "cifar10", 0.1)])
+    one = Subject("one", "a.pt", "cifar10", "8/255", "linf")
+    require_same_setting([one, Subject("two", "b.pt", "cifar10", 8 / 255, "linf")])
+    with pytest.raises(UserError, match=r"two for cifar10 in linf at eps 0\.1"):
+        require_same_setting([one, Subject("two", "b.pt", "cifar10", 0.1, "linf")])
+    with pytest.raises(UserError, match="in linf at eps 8/255, two for cifar10 in l2 at eps 8/255"):
+        require_same_setting([one, Subject("two", "b.pt", "cifar10", "8/255", "l2")])
 
 
 def test_accuracies_by_name_are_in_percent(audit_of: Callable[..., Audit]) -> None:

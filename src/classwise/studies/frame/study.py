@@ -21,6 +21,7 @@ from classwise.studies.frame.graph import Graph, Job
 from classwise.studies.frame.outcome import Done, Outcome, write
 from classwise.studies.frame.subjects import Subject, subjects
 from classwise.studies.frame.work import Desk, Place
+from classwise.threat import Norm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +47,8 @@ class OfModels(Study):
     """A study of given models and of models trained by recipes.
 
     model: checkpoints or run folders, NAME=PATH to name one. recipe: recipes to train. set: settings of the recipes to
-    change. data, eps: instead of what the models were trained with. epoch: the model after this epoch instead of the
-    best one, 75 of all models or NAME=75 of one. per_class: test images of each class.
+    change. data, eps, norm: instead of what the models were trained with. epoch: the model after this epoch instead of
+    the best one, 75 of all models or NAME=75 of one. per_class: test images of each class. seed: of the audits.
     """
 
     model: tuple[str, ...] = ()
@@ -55,6 +56,7 @@ class OfModels(Study):
     set: tuple[str, ...] = ()
     data: str | None = None
     eps: str | None = None
+    norm: Norm | None = None
     epoch: tuple[str, ...] = ()
     per_class: int | None = None
     seed: int = 0
@@ -64,7 +66,7 @@ class OfModels(Study):
 
     def trained(self) -> list[Subject]:
         """The models as their trainings choose them, whatever `epoch` says."""
-        return subjects(self.model, self.recipe, self.set, self.data, self.eps)
+        return subjects(self.model, self.recipe, self.set, self.data, self.eps, self.norm)
 
     def audited(self, attack: str) -> list[Job]:
         """The training of each model, where it has one, and its audit under an attack, called NAME-audit."""

@@ -18,7 +18,6 @@ from classwise.errors import UserError
 from classwise.metrics import accuracy
 from classwise.metrics.intervals import Array, ratio
 from classwise.records import Records
-from classwise.spec import number
 from classwise.studies.frame.subjects import Subject
 
 DRAWS = 2000
@@ -100,13 +99,14 @@ def cv_change(first: Records, second: Records, confidence: float = 0.95, seed: i
 
 
 def require_same_setting(subjects: Sequence[Subject]) -> None:
-    """Raise where models are for different data or radii: their accuracies are not of the same question."""
+    """Raise where models are for different data or threats: their accuracies are not of the same question."""
     first = subjects[0]
     for other in subjects[1:]:
-        if other.data != first.data or number(other.eps) != number(first.eps):
+        if other.data != first.data or other.threat != first.threat:
             raise UserError(
-                f"{first.name} is for {first.data} at eps {first.eps}, {other.name} for {other.data} at eps "
-                f"{other.eps}; compare models of one setting, or give --data and --eps for all."
+                f"{first.name} is for {first.data} in {first.norm} at eps {first.eps}, {other.name} for {other.data} "
+                f"in {other.norm} at eps {other.eps}; compare models of one setting, or give --data, --norm and --eps "
+                "for all."
             )
 
 

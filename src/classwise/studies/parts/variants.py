@@ -20,6 +20,7 @@ from classwise.studies.frame.outcome import Done
 from classwise.studies.frame.study import Study
 from classwise.studies.frame.subjects import Subject, recipe_subject
 from classwise.studies.parts import over_seeds
+from classwise.threat import Norm
 from classwise.training.recipe import Recipe, load
 
 ONE_SEED = (
@@ -42,9 +43,9 @@ class Variants(Study):
     """A study of trainings that differ in one thing.
 
     set: settings of the recipes to change in all of them. seeds: each variant is trained once with each. attack: what
-    robustness is measured by; under several an image is robust if it withstands all. data, eps: of the audits, instead
-    of what the recipe says. epoch: audit the model after this epoch instead of the best one. per_class: test images of
-    each class. seed: of the audits.
+    robustness is measured by; under several an image is robust if it withstands all. data, eps, norm: of the audits,
+    instead of what the recipe says. epoch: audit the model after this epoch instead of the best one. per_class: test
+    images of each class. seed: of the audits.
     """
 
     set: tuple[str, ...] = ()
@@ -52,6 +53,7 @@ class Variants(Study):
     attack: tuple[str, ...] = ("pgd-20",)
     data: str | None = None
     eps: str | None = None
+    norm: Norm | None = None
     epoch: int | None = None
     per_class: int | None = None
     seed: int = 0
@@ -80,9 +82,8 @@ class Variants(Study):
 
     def _subject(self, variant: Variant, seed: int) -> Subject:
         changes = (*self.set, *variant.changes, f"train.seed={seed}")
-        return at_epoch(
-            recipe_subject(self._name(variant, seed), variant.recipe, changes, self.data, self.eps), self.epoch
-        )
+        made = recipe_subject(self._name(variant, seed), variant.recipe, changes, self.data, self.eps, self.norm)
+        return at_epoch(made, self.epoch)
 
 
 def with_setting(source: str, changes: Sequence[str], setting: str) -> Recipe:
