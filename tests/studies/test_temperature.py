@@ -83,7 +83,7 @@ def test_gradients_are_taken_where_the_audit_starts(models: dict[str, Path]) -> 
     audit = cw.audit(model, "digits", attack, 0.15, per_class=5, seed=3, protocol="final", progress=False)
     images = cw.load_data("digits", split="test").subset(per_class=5, seed=3)
     module = cw.load_model(model)
-    rows = _started("pgd-2", module, images, 0.15, seed=3)
+    rows = _started("pgd-2", module, images, cw.Threat("linf", 0.15), seed=3)
     p = module(rows["x_adv"]).softmax(1).gather(1, rows["y"][:, None])[:, 0].detach()
     assert p.std() > 1e-3
     np.testing.assert_allclose(audit.rows().frame["true_prob"], p, atol=1e-6)
