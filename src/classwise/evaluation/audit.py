@@ -41,10 +41,12 @@ from classwise.evaluation.speed import AMP, Fast, accelerate
 from classwise.models import check_model
 from classwise.records import CLEAN, MOST_PROBS, AttackInfo, Coverage, Meta, Protocol
 from classwise.results import Audit, read_config, write_text
+from classwise.run_lock import one_writer
 from classwise.terminal import progress_bar
 from classwise.threat import Norm
 
 
+@one_writer
 def audit(
     model: nn.Module | str | Path | Any,
     data: Any,

@@ -37,10 +37,12 @@ from classwise.findings import Finding
 from classwise.metrics import accuracy
 from classwise.records import CLEAN, Array, Records
 from classwise.results import write_text
+from classwise.run_lock import one_writer
 from classwise.terminal import progress_bar
 from classwise.threat import Norm
 
 
+@one_writer
 def find_worst(
     model: nn.Module | str | Path | Any,
     data: Any,

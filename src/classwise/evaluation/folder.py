@@ -23,11 +23,18 @@ from classwise.errors import UserError
 from classwise.evaluation.jobs import Plan
 from classwise.records import Array
 from classwise.results import refuse_other_kind, write_text
+from classwise.storage import remove
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+#: All that an audit or a search leaves, and the mark of a study whose job it was; what says that it is finished first.
+_FILES = (
+    "job.json", "summary.json", "worst.json", "worst.csv", "tables/*.csv", "adversarial/*.npz", "records/*.parquet",
+    "*/*.partial", "log.txt", "config.toml",
+)  # fmt: skip
 
 
 def digest(array: Array) -> str:
@@ -58,9 +65,7 @@ def settle(folder: Path, config: Mapping[str, Any], plan: Plan, overwrite: bool 
     refuse_other_kind(folder, "audit")
     try:
         if overwrite:
-            parts = [*folder.glob("records/*.parquet"), *folder.glob("adversarial/*.npz"), *folder.glob("tables/*.csv")]
-            for old in (*parts, folder / "summary.json", path):
-                old.unlink(missing_ok=True)
+            remove(folder, _FILES)
         if path.exists():
             return _resume(path, config)
         if folder.exists() and not folder.is_dir():

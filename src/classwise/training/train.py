@@ -21,6 +21,8 @@ from classwise.evaluation.folder import check_same, fingerprint_data, fingerprin
 from classwise.evaluation.inputs import default_device, usable
 from classwise.models import load_model, read_checkpoint
 from classwise.results import Audit, read_config, refuse_other_kind, write_text
+from classwise.run_lock import writing
+from classwise.storage import remove
 from classwise.training import recipe
 from classwise.training.checkpoint import (
     BEST,
@@ -42,6 +44,11 @@ from classwise.training.tracking import open_trackers
 from classwise.training.watch import Watch, show_trained
 
 _FILES = ("config.toml", "history.csv", LAST, NEXT, PREVIOUS, BEST)
+#: What trackers and studies leave beside them; W&B has a folder of its own for every run.
+_BESIDE = (
+    NOT_FINITE.format("*"), "*.partial", "tensorboard/events.out.tfevents.*", "mlflow-run.txt", "wandb-run.txt",
+    "job.json", "log.txt",
+)  # fmt: skip
 
 
 def train(
@@ -71,7 +78,7 @@ def train(
     where = local_device(default_device() if device is None else usable(device))
     if chosen.train.amp is not None and where.type == "cpu":
         raise UserError(f"train.amp = {chosen.train.amp} is for GPUs: on a CPU it is slow, on some unsupported.")
-    with joined(where) as processes:
+    with joined(where) as processes, writing(out if processes.first else None):
         with processes.first_alone():  # it may download
             everything = examples(chosen, root, download, data)
         kept, held_out = split_off(chosen, everything)
@@ -101,9 +108,8 @@ def _settle(folder: Path, config: dict[str, Any], overwrite: bool) -> None:
     refuse_other_kind(folder, "training")
     try:
         if overwrite:
-            kept = [folder / of_epoch(epoch) for epoch in kept_epochs(folder)]
-            for path in (*(folder / name for name in _FILES), *folder.glob(NOT_FINITE.format("*")), *kept):
-                path.unlink(missing_ok=True)
+            kept = [of_epoch(epoch) for epoch in kept_epochs(folder)]
+            remove(folder, (*_FILES, *_BESIDE, *kept))
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot use {folder} as a run folder: {error.strerror or error}.") from error

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from classwise.errors import UserError, unknown
+from classwise.run_lock import LOCK, WRITER, writing
+from classwise.storage import whole_file
 from classwise.studies.frame.engines import Resources, drive, engine
 from classwise.studies.frame.epochs import chosen_epochs
 from classwise.studies.frame.graph import Graph, Job
@@ -114,15 +116,17 @@ def conduct(
     pool: a folder of jobs that several studies share.
     watch: told the name of each finished job, how many are finished, and of how many.
     """
-    desk = Desk.begin(Path(out), Graph.of(study.jobs()), place or Place(), None if pool is None else Path(pool))
-    for name, given in (use or {}).items():
-        _adopt(desk, name, Path(given))
-    over = sum(desk.finished(job) is not None for job in desk.graph)
-    with engine(engine_spec, desk, resources or Resources()) as submit:
-        for number, name in enumerate(drive(desk, submit), over + 1):
-            if watch is not None:
-                watch(name, number, len(desk.graph))
-    return study.outcome(Done(desk))
+    graph = Graph.of(study.jobs())
+    with writing(out):
+        desk = Desk.begin(Path(out), graph, place or Place(), None if pool is None else Path(pool))
+        for name, given in (use or {}).items():
+            _adopt(desk, name, Path(given))
+        over = sum(desk.finished(job) is not None for job in desk.graph)
+        with engine(engine_spec, desk, resources or Resources()) as submit:
+            for number, name in enumerate(drive(desk, submit), over + 1):
+                if watch is not None:
+                    watch(name, number, len(desk.graph))
+        return study.outcome(Done(desk))
 
 
 def check_given(desk: Desk, name: str, given: Path) -> None:
@@ -136,9 +140,12 @@ def check_given(desk: Desk, name: str, given: Path) -> None:
 def _adopt(desk: Desk, name: str, given: Path) -> None:
     """Take a run folder over; the job then finds everything done, or says what was done with other settings."""
     check_given(desk, name, given)
-    if not (desk.folder_of(name) / "config.toml").exists():
-        shutil.rmtree(desk.folder_of(name), ignore_errors=True)  # of a start that failed
-        partial = desk.folder_of(name).with_name(f"{name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.copytree(given, partial)
-        partial.rename(desk.folder_of(name))
+    folder = desk.folder_of(name)
+    with writing(folder, wait=True):  # a pool is shared with other studies
+        if (folder / "config.toml").exists():
+            return
+        # config.toml comes last: a copy without it is of a start that failed, and is made again.
+        later = {"config.toml", LOCK, WRITER}
+        shutil.copytree(given, folder, ignore=lambda at, _: later if Path(at) == given else (), dirs_exist_ok=True)
+        with whole_file(folder / "config.toml") as handle:
+            handle.write((given / "config.toml").read_bytes())

@@ -16,22 +16,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import importlib
 import json
 import os
-import resource
 import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from classwise.errors import UserError
+from classwise.run_lock import writing
 from classwise.storage import whole_file
 from classwise.studies.frame.graph import Audit, Derive, Graph, Job, Train, fill, read_job
 
@@ -110,8 +109,7 @@ class Desk:
         job, folder = self.graph.jobs[name], self.folder_of(name)
         if self.finished(job) is not None:
             return
-        folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder):
+        with writing(folder, wait=True):
             if self.finished(job) is not None:
                 return
             begin = time.perf_counter()
@@ -179,17 +177,8 @@ def _write(path: Path, value: Mapping[str, Any]) -> None:
         ) from error
 
 
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process works in the folder; the kernel ends a dead one's claim."""
-    with (folder / ".lock").open("w") as handle:
-        with contextlib.suppress(OSError):  # a file system without locks: then nothing can be waited for
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
 def peak_megabytes() -> float:
-    """The most memory this process has had.
+    """The most memory this process has had; 0 where the system does not say.
 
     Linux's ru_maxrss begins with what the parent process had when it started this one; VmHWM does not.
     """
@@ -198,6 +187,10 @@ def peak_megabytes() -> float:
         for line in status.read_text(encoding="ascii").splitlines():
             if line.startswith("VmHWM:"):
                 return float(line.split()[1]) / 2**10
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
