@@ -161,7 +161,7 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="is a file; --out must be a folder"), writing(tmp_path / "file"):
         pass
-    with pytest.raises(UserError, match="cannot use .* as a run folder"), writing(tmp_path / "file" / "below"):
+    with pytest.raises(UserError, match=r"cannot use .* as a run folder"), writing(tmp_path / "file" / "below"):
         pass
 
 
@@ -182,7 +182,7 @@ TIMES = int(os.environ.get("CLASSWISE_REPEAT", "3"))
 
 _SERVER = multiprocessing.get_context("forkserver") if os.name == "posix" else None
 if _SERVER is not None:
-    _SERVER.set_forkserver_preload(["classwise.cli", "classwise.evaluation.audit", "classwise.datasets.digits"])
+    _SERVER.set_forkserver_preload(["classwise.cli", "classwise.evaluation.audit", "sklearn.datasets"])
 
 
 def audit(net: Path, out: Path, log: Path) -> None:

@@ -85,7 +85,7 @@ def writing(folder: str | Path | None, wait: bool = False) -> Iterator[None]:
     try:
         for below in (key, *(path for path in key.iterdir() if path.is_dir())):
             sweep(below)  # nobody else writes here: what is partial is of a killed one
-        with whole_file(key / WRITER) as handle:
+        with contextlib.suppress(OSError), whole_file(key / WRITER) as handle:  # a full disk is others' to report
             handle.write(json.dumps(asdict(Writer.this())).encode())
         yield
     finally:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from classwise.errors import UserError
 from classwise.evaluation import jobs, run
 from classwise.evaluation.folder import fingerprint_data, fingerprint_model, settle
 from classwise.evaluation.jobs import Plan
+from classwise.run_lock import writing
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -138,6 +141,43 @@ def test_overwrite_begins_anew(audit: Run, tmp_path: Path) -> None:
     assert cw.Audit.load(tmp_path / "run").attacks == ("pgd-2",)
 
 
+def test_overwrite_leaves_nothing_of_what_was_there_but_the_users_own(
+    audit: Run, net: nn.Module, images: Images, tmp_path: Path
+) -> None:
+    """A search, then an audit with images and slices of the loss, then a plain audit, in one folder."""
+    out = tmp_path / "run"
+    audit(attacks="pgd-2", eps=0.01, out=tmp_path / "plain")
+    cw.find_worst(net, images, "pgd-2", EPS, out=out, workers=1)
+    (out / "notes.txt").write_text("mine")
+    (out / "job.json").write_text("{}")
+    (out / "records" / "00-clean-00000.parquet.partial").touch()
+    audit(save_adversarial=True, landscape=1, overwrite=True)
+    assert {"notes.txt", "landscape.csv", "01-fgsm-00000.npz"} <= {path.name for path in out.rglob("*")}
+    assert not {"worst.json", "worst.csv", "job.json"} & {path.name for path in out.rglob("*")}
+    audit(attacks="pgd-2", eps=0.01, overwrite=True)
+    plain = {path.relative_to(tmp_path / "plain") for path in (tmp_path / "plain").rglob("*")}
+    assert {path.relative_to(out) for path in out.rglob("*")} == plain | {Path("notes.txt")}
+
+
+def test_overwrite_does_nothing_to_a_folder_that_is_being_written(audit: Run, tmp_path: Path) -> None:
+    audit()
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*.*")}
+    refused: list[str] = []
+
+    def overwrite() -> None:
+        try:
+            audit(eps=0.01, overwrite=True)
+        except UserError as error:
+            refused.append(str(error))
+
+    with writing(tmp_path / "run"):
+        other = threading.Thread(target=overwrite)  # whom the lock of another thread keeps out as it would a process
+        other.start()
+        other.join()
+    assert [f"is being written by process {os.getpid()} on" in words for words in refused] == [True]
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
 def test_a_damaged_config_is_an_error_that_says_what_to_do(audit: Run, tmp_path: Path) -> None:
     audit()
     for content in (b"\xff\xfe\x00", b"[audit", b"", b"plan = 3", b"[plan]\nsize = 3"):
@@ -168,7 +208,7 @@ def test_a_disk_full_from_the_start(audit: Run, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(UserError, match=r"cannot write .*config\.toml: No space left on device"):
         audit()
-    assert list((tmp_path / "run").iterdir()) == []
+    assert not (tmp_path / "run").exists()
 
 
 class TestFingerprints:

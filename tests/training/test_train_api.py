@@ -128,7 +128,12 @@ def test_another_first_model_is_refused(done: Path, tmp_path: Path) -> None:
 def test_overwrite_begins_anew(done: Path, tmp_path: Path) -> None:
     run(small(tmp_path), tmp_path / "run")
     tree = small(tmp_path, train={"epochs": 1})
+    (tmp_path / "run" / "tensorboard").mkdir()
+    earlier = ("tensorboard/events.out.tfevents.1", "mlflow-run.txt", "wandb-run.txt", "job.json", "not_finite_1.pt")
+    for name in earlier:
+        (tmp_path / "run" / name).touch()
     again = run(tree, tmp_path / "run", overwrite=True)
+    assert not [name for name in earlier if (tmp_path / "run" / name).exists()]
     assert len(again.history) == 1
     assert again.config["train"]["epochs"] == 1
 

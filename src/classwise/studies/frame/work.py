@@ -109,6 +109,7 @@ class Desk:
         job, folder = self.graph.jobs[name], self.folder_of(name)
         if self.finished(job) is not None:
             return
+        folder.mkdir(parents=True, exist_ok=True)
         with writing(folder, wait=True):
             if self.finished(job) is not None:
                 return
