@@ -6,11 +6,13 @@
     "resnet:width=16,blocks=1-1-1-1"          a tuple is written with dashes
 
 A spec is configured into a frozen dataclass or a call: the fields are the keys, and an unknown key is an
-error that names the near miss.
+error that names the near miss. What a number may be is declared with its field, ``steps: Count`` or
+``rho: Annotated[float, Bounds(least=0, most=1)]``, and checked here, wherever the value comes from.
 """
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 import importlib
 import inspect
@@ -20,11 +22,61 @@ import re
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from classwise.errors import UserError, unknown
 
 T = TypeVar("T")
+
+
+class OutOfBounds(UserError):
+    """A number of the right kind that its field does not allow."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """What a number may be: at least `least`, greater than `above`, at most `most`, less than `below`; `note` is added
+    to the error, and says what the number means or what to write instead."""
+
+    least: float = -math.inf
+    above: float = -math.inf
+    most: float = math.inf
+    below: float = math.inf
+    note: str = ""
+
+    def check(self, value: float, where: str) -> None:
+        """Raise, in words, where `value` is outside."""
+        if value >= self.least and value > self.above and value <= self.most and value < self.below:
+            return
+        wanted = " and ".join(filter(None, (self._low(), self._high(value))))
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
+        raise OutOfBounds(f"{where} must be {wanted}, got {shown}.{f' {self.note}' if self.note else ''}")
+
+    def _low(self) -> str:
+        if self.above > -math.inf:
+            return "positive" if self.above == 0 else f"above {self.above:g}"
+        return f"at least {self.least:g}" if self.least > -math.inf else ""
+
+    def _high(self, value: float) -> str:
+        """The upper bound; one that only computers have is named where it is exceeded."""
+        if self.below < math.inf:
+            return f"below {self.below:g}"
+        return f"at most {self.most}" if self.most < 1e6 or self.most < value else ""
+
+
+#: What has no bounds but that it is finite, and says so.
+Unbounded: TypeAlias = Annotated[float, Bounds()]
+Positive: TypeAlias = Annotated[float, Bounds(above=0)]
+NonNegative: TypeAlias = Annotated[float, Bounds(least=0)]
+Share: TypeAlias = Annotated[float, Bounds(least=0, most=1)]
+PositiveShare: TypeAlias = Annotated[float, Bounds(above=0, most=1)]
+OpenShare: TypeAlias = Annotated[float, Bounds(above=0, below=1)]
+Fraction: TypeAlias = Annotated[float, Bounds(least=0, below=1)]
+Count: TypeAlias = Annotated[int, Bounds(least=1, most=10**9)]
+Natural: TypeAlias = Annotated[int, Bounds(least=0, most=10**9)]
+Steps: TypeAlias = Annotated[int, Bounds(least=1, most=10**7)]
+Seed: TypeAlias = Annotated[int, Bounds(least=0, most=2**63 - 1)]
+Pixels: TypeAlias = Annotated[int, Bounds(least=1, most=8192)]
 
 
 def number(value: float | int | str) -> float:
@@ -68,6 +120,11 @@ def convert(value: Any, kind: Any, where: str) -> Any:
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return value
+    if origin is Annotated:
+        made = convert(value, args[0], where)
+        for bounds in (part for part in args[1:] if isinstance(part, Bounds)):
+            bounds.check(made, where)
+        return made
     if origin in (typing.Union, types.UnionType):
         if type(None) in args and (value is None or value in ("none", "None", "")):
             return None
@@ -77,7 +134,8 @@ def convert(value: Any, kind: Any, where: str) -> Any:
                 return convert(value, option, where)
             except UserError as error:
                 failures.append(error)
-        raise UserError(" Or: ".join(map(str, failures)))
+        outside = [error for error in failures if isinstance(error, OutOfBounds)]
+        raise outside[0] if outside else UserError(" Or: ".join(dict.fromkeys(map(str, failures))))
     if origin is typing.Literal:
         for option in args:
             if str(option) == str(value):
@@ -87,6 +145,10 @@ def convert(value: Any, kind: Any, where: str) -> Any:
         items = re.split(r"(?<!\d[eE])-|[|;]", value) if isinstance(value, str) else value  # 1e-3 is one item
         items = items if isinstance(items, (list, tuple)) else [items]
         return tuple(convert(item, args[0], where) for item in items)
+    if origin is collections.abc.Mapping:
+        if not isinstance(value, Mapping):
+            raise UserError(f"{where} must be a table of names and values, got {value!r}.")
+        return {str(name): convert(item, args[1], f"{where}[{name}]") for name, item in value.items()}
     if kind is bool:
         if isinstance(value, str) and value.lower() in ("true", "yes", "1", "false", "no", "0"):
             return value.lower() in ("true", "yes", "1")
@@ -146,9 +208,14 @@ def check_keys(options: Mapping[str, Any], known: Mapping[str, Any], owner: str)
             raise unknown(f"setting of {owner}", key, known)
 
 
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    """The annotations of a class, their bounds included."""
+    return typing.get_type_hints(cls, include_extras=True)
+
+
 def configure(cls: type[T], options: Mapping[str, Any], owner: str) -> T:
     """An instance of the dataclass `cls` with `options` converted to its fields' types."""
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     fields = {f.name: hints[f.name] for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
     check_keys(options, fields, owner)
     return cls(**{key: convert(value, fields[key], f"{owner}.{key}") for key, value in options.items()})
@@ -157,7 +224,7 @@ def configure(cls: type[T], options: Mapping[str, Any], owner: str) -> T:
 def settle(instance: Any) -> None:
     """For a frozen dataclass's ``__post_init__``: convert its fields as a spec's would be, so that a bad value is an
     error wherever it comes from."""
-    hints = typing.get_type_hints(type(instance))
+    hints = _hints(type(instance))
     for field in dataclasses.fields(instance):
         where = f"{type(instance).__name__}.{field.name}"
         object.__setattr__(instance, field.name, convert(getattr(instance, field.name), hints[field.name], where))

@@ -343,7 +343,7 @@ def test_specs(text: str, attack: attacks.Attack, name: str, steps: int) -> None
         ("apgd_dlr:eot=-1", "eot must be at least 1, got -1"),
         ("apgd_t:targets=0", "targets must be at least 1, got 0"),
         ("apgd_t:starts=0", "starts must be at least 1, got 0"),
-        ("apgd_ce:rho=1.5", "rho is a share of a window's steps, from 0 to 1; got 1.5"),
+        ("apgd_ce:rho=1.5", "rho must be at least 0 and at most 1, got 1.5"),
         ("apgd_ce:start=uniform", "unknown value of apgd_ce.start 'uniform'"),
         ("apgd_t:restarts=2", "unknown setting of apgd_t 'restarts'"),
     ],

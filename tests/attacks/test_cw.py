@@ -252,7 +252,7 @@ def test_the_published_constants_and_the_most_steps_they_can_take() -> None:
         ("cw:binary_steps=0", "binary_steps must be at least 1, got 0"),
         ("cw:lr=0", "lr must be positive, got 0"),
         ("cw:const=-1", "const must be positive, got -1"),
-        ("cw:tau_decay=1", "tau_decay must lie between 0 and 1, got 1"),
+        ("cw:tau_decay=1", "tau_decay must be positive and below 1, got 1"),
     ],
 )
 def test_settings_are_checked(spec: str, message: str) -> None:

@@ -240,9 +240,9 @@ def test_an_audit_records_the_distances_of_a_linear_model(name: str, norm: Norm)
     [
         (lambda: Fab(iterations=0), "iterations must be at least 1, got 0"),
         (lambda: Fab(restarts=0), "restarts must be at least 1, got 0"),
-        (lambda: Fab(alpha_max=1.5), "alpha_max is a share, between 0 and 1; got 1.5"),
-        (lambda: Fab(eta=0.9), "eta lengthens the step, so it must be at least 1; got 0.9"),
-        (lambda: FabT(beta=1.0), "beta must lie between 0 and 1, got 1"),
+        (lambda: Fab(alpha_max=1.5), "alpha_max must be at least 0 and at most 1, got 1.5"),
+        (lambda: Fab(eta=0.9), "eta must be at least 1, got 0.9"),
+        (lambda: FabT(beta=1.0), "beta must be positive and below 1, got 1"),
         (lambda: FabT(targets=0), "targets must be at least 1, got 0"),
         (lambda: FabT(per_target=0), "per_target must be at least 1, got 0"),
         (lambda: attacks.parse("fab_t:target=3"), "targets"),

@@ -241,7 +241,7 @@ def test_a_target_the_model_does_not_have_is_named(linear: Linear) -> None:
         ({"eot": -1}, "eot must be at least 1, got -1"),
         ({"step": 0.0}, "step must be positive, got 0"),
         ({"step": "-1/255"}, "step must be positive, got -0.0039"),
-        ({"target": -100}, "target must be the number of a class, from 0 on; got -100"),
+        ({"target": -100}, "target must be at least 0, got -100"),
         ({"start": "trades"}, "unknown value of Pgd.start 'trades'"),
         ({"target": "unlikly"}, "did you mean 'unlikely'?"),
         ({"steps": 2.5}, "Pgd.steps must be a whole number, got 2.5"),

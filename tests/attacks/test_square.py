@@ -244,8 +244,8 @@ def test_an_audit_counts_its_queries() -> None:
     [
         ({"queries": 0}, "queries must be at least 1, got 0"),
         ({"restarts": 0}, "restarts must be at least 1, got 0"),
-        ({"p_init": 0}, "p_init is a share of the image, above 0 and at most 1; got 0"),
-        ({"p_init": 80}, "p_init is a share of the image, above 0 and at most 1; got 80"),
+        ({"p_init": 0}, "p_init must be positive and at most 1, got 0"),
+        ({"p_init": 80}, "p_init must be positive and at most 1, got 80"),
     ],
 )
 def test_bad_settings_are_named(settings: dict[str, float], said: str) -> None:

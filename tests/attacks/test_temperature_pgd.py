@@ -77,5 +77,5 @@ def test_the_true_class_loses_its_part_of_the_gradient_first() -> None:
 
 @pytest.mark.parametrize("inv_temperature", [0, -2.0])
 def test_the_temperature_is_positive(inv_temperature: float) -> None:
-    with pytest.raises(UserError, match=rf"inv_temperature \(1/T\) must be positive, got {inv_temperature:g}"):
+    with pytest.raises(UserError, match=rf"inv_temperature must be positive, got {inv_temperature:g}"):
         TemperaturePgd(inv_temperature=inv_temperature)

@@ -137,7 +137,8 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
     write(tmp_path / "ant" / "a.png")
     for options, message in (
         ("channels=2", "channels must be 1"),
-        ("resize=0", "resize must be at least 1 pixel, got 0"),
+        ("resize=0", "resize must be at least 1 and at most 8192, got 0"),
+        ("resize=1000000", "resize must be at least 1 and at most 8192, got 1000000"),
         ("resize=3,crop=4", "crop=4 does not fit into resize=3"),
     ):
         with pytest.raises(UserError, match=message):

@@ -156,7 +156,7 @@ def test_nothing_held_out_names_the_remedy(method):
 
 
 def test_bad_settings_are_errors():
-    with pytest.raises(UserError, match="limit must lie between 0 and 1, got 1"):
+    with pytest.raises(UserError, match="limit must be positive and below 1, got 1"):
         FrlRw(limit=1)
     with pytest.raises(UserError, match="halve"):
         FrlRw(halve=0)

@@ -145,11 +145,11 @@ def test_batch_norm_is_estimated_from_the_images_alone() -> None:
     ("wanted", "message"),
     [
         ("emma", "did you mean 'ema'"),
-        ("ema:decay=1", r"decay must be in \[0, 1\)"),
+        ("ema:decay=1", r"decay must be at least 0 and below 1"),
         ("swa:decay=0.9", "unknown setting of swa 'decay'"),
-        ("swa:start=-1", "start is a number of epochs"),
-        ("fawa:threshold=20", "threshold is an accuracy"),
-        ("fawa:decay=-0.1", r"decay must be in \[0, 1\)"),
+        ("swa:start=-1", "start must be at least 0, got -1"),
+        ("fawa:threshold=20", "threshold must be at least 0 and at most 1, got 20"),
+        ("fawa:decay=-0.1", r"decay must be at least 0 and below 1"),
     ],
 )
 def test_bad_averagings(wanted: Any, message: str) -> None:

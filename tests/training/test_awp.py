@@ -161,8 +161,8 @@ def test_specs() -> None:
     assert awp.parse("awp-0.005") == Awp(gamma=0.005)
     for wanted, message in (
         ("apw", "did you mean 'awp'"),
-        ("awp:gamma=-1", "must not be negative"),
-        ("awp:start=-1", "number of epochs"),
+        ("awp:gamma=-1", "must be at least 0, got -1"),
+        ("awp:start=-1", "must be at least 0, got -1"),
         ("awp:gama=1", "did you mean 'gamma'"),
     ):
         with pytest.raises(UserError, match=message):

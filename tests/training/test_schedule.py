@@ -62,7 +62,7 @@ def test_knots_written_for_some_epochs_stretch_to_others() -> None:
     rate = schedule.parse("knots:epochs=0|1|6|12|15,factor=0|1|.1|.01|.001,of=15")
     assert [rate.at(t, 15) for t in (0.5, 6, 15)] == pytest.approx([0.5, 0.1, 0.001])
     assert [rate.at(t, 30) for t in (1, 12, 24, 30)] == pytest.approx([0.5, 0.1, 0.01, 0.001])
-    with pytest.raises(UserError, match="above 0; got 0"):
+    with pytest.raises(UserError, match="of must be positive, got 0"):
         schedule.parse("knots:of=0")
 
 
@@ -98,11 +98,11 @@ def test_ways_to_write_a_schedule(wanted: Any, expected: Schedule) -> None:
         ("step:milestones=0-75", "milestones must be positive"),
         ("step:factor=0", "factor must be positive"),
         ("step-75:milestones=80", "gives milestones twice"),
-        ("cyclic:peak=1", "peak is a fraction"),
+        ("cyclic:peak=1", "peak must be positive and below 1"),
         ("cosine:by=day", "unknown value of cosine.by 'day'"),
         ("knots:epochs=0|1,factor=1", "one factor for each epoch: got 1 and 2"),
         ("knots:epochs=0|1,factor=1;-1", "must be a number"),
-        ("constant:warmup=-1", "warmup is a number of epochs"),
+        ("constant:warmup=-1", "warmup must be at least 0, got -1"),
     ],
 )
 def test_bad_schedules(wanted: Any, message: str) -> None:
@@ -111,5 +111,5 @@ def test_bad_schedules(wanted: Any, message: str) -> None:
 
 
 def test_negative_factors_are_refused() -> None:
-    with pytest.raises(UserError, match="must not be negative, got -1"):
+    with pytest.raises(UserError, match="must be at least 0, got -1"):
         Knots(epochs=(0, 1), factor=(1, -1))

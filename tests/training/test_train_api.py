@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +203,27 @@ def test_excluding_a_class_trains_the_others(tmp_path: Path) -> None:
     ]
     assert done.model()(torch.zeros(1, 1, 8, 8)).shape == (1, 8)
     assert np.isfinite(done.history["robust"]).all()
+
+
+@pytest.mark.parametrize(
+    ("parts", "sentence"),
+    [
+        ({"method": {"name": "dafa", "steps": 2}}, r"dafa waits for more epochs than the 2 of this training"),
+        ({"method": {"name": "cfa", "steps": 2, "begin": 2}}, r"cfa waits for more epochs than the 2"),
+        ({"train": {"averaging": "swa:start=3"}}, r"swa:start=3 waits .*: nothing is averaged"),
+        ({"train": {"awp": "awp:start=2"}}, r"awp:start=2 waits .*: no weight is perturbed"),
+    ],
+)
+def test_what_never_begins_is_a_warning_and_a_remark(parts: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=sentence):
+        done = run(small(tmp_path, **parts), tmp_path / "run")
+    assert re.search(sentence, done.remarks()[0])
+
+
+@pytest.mark.parametrize(
+    "parts", [{"method": {"name": "dafa", "steps": 2, "warmup": 1}}, {"train": {"averaging": "swa:start=2"}}]
+)
+def test_what_begins_in_the_last_epoch_is_none(parts: dict[str, Any], tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not run(small(tmp_path, **parts), tmp_path / "run").remarks()

@@ -29,8 +29,8 @@ from torch import Tensor
 
 from classwise import draws, spec
 from classwise.attacks.rows import Model, Rows, value_and_gradient
-from classwise.errors import UserError
 from classwise.losses import cross_entropy
+from classwise.spec import Count, Share, Steps
 from classwise.threat import Norm, choose, norms, per_example, project, steepest_step
 
 _MOMENTUM = 0.75  # the paper's α: the share of the gradient step against that of the last move
@@ -44,18 +44,13 @@ class Apgd:
     start: "random" is a random direction scaled to the radius, "none" the image itself.
     """
 
-    iterations: int = 100
-    rho: float = 0.75
+    iterations: Steps = 100
+    rho: Share = 0.75
     start: Literal["random", "none"] = "random"
-    eot: int = 1
+    eot: Count = 1
 
     def __post_init__(self) -> None:
         spec.settle(self)
-        for name, value in vars(self).items():
-            if isinstance(value, int) and value < 1:
-                raise UserError(f"{name} must be at least 1, got {value}.")
-        if not 0 <= self.rho <= 1:
-            raise UserError(f"rho is a share of a window's steps, from 0 to 1; got {self.rho:g}.")
 
     @property
     def steps(self) -> int:
@@ -120,7 +115,7 @@ class Apgd:
 class ApgdCe(Apgd):
     """Fields: number of iterations, ρ, the start, EoT draws (see Apgd), and restarts."""
 
-    restarts: int = 1
+    restarts: Count = 1
 
 
 @functools.cache

@@ -20,6 +20,7 @@ from torch import Tensor
 from classwise.attacks.apgd_ce import Apgd
 from classwise.attacks.rows import Model, Rows
 from classwise.losses import targeted_dlr
+from classwise.spec import Count
 from classwise.threat import Norm
 
 
@@ -27,8 +28,8 @@ from classwise.threat import Norm
 class ApgdT(Apgd):
     """Fields: number of iterations, ρ, the start, EoT draws (see apgd_ce); targets; starts for each target."""
 
-    targets: int = 9
-    starts: int = 1
+    targets: Count = 9
+    starts: Count = 1
 
     @property
     def restarts(self) -> int:

@@ -20,6 +20,7 @@ from classwise.attacks.fab import Fab
 from classwise.attacks.fab_t import FabT
 from classwise.attacks.rows import Attack
 from classwise.attacks.square import Square
+from classwise.spec import Count
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Autoattack:
     """Fields: the version; for "rand", the number of EoT draws."""
 
     version: Literal["standard", "plus", "rand"] = "standard"
-    eot: int = 20
+    eot: Count = 20
 
     def __post_init__(self) -> None:
         spec.settle(self)

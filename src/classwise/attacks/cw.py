@@ -31,6 +31,7 @@ from classwise import spec
 from classwise.attacks.rows import Model, Rows, value_and_gradient
 from classwise.errors import UserError
 from classwise.losses import margin
+from classwise.spec import OpenShare, Positive, Steps
 from classwise.threat import Norm, choose, norms, wide
 
 _EDGE = 0.999999  # keeps artanh finite at pixels of 0 and 1
@@ -48,24 +49,16 @@ class Cw:
     minimal: search on for the nearest point after one in the ball has been found.
     """
 
-    iterations: int = 1000
-    binary_steps: int = 5
-    lr: float = 0.005
-    const: float = 0.01
-    tau_decay: float = 0.9
+    iterations: Steps = 1000
+    binary_steps: Steps = 5
+    lr: Positive = 0.005
+    const: Positive = 0.01
+    tau_decay: OpenShare = 0.9
     abort_early: bool = True
     minimal: bool = False
 
     def __post_init__(self) -> None:
         spec.settle(self)
-        for name in ("iterations", "binary_steps"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, got {getattr(self, name)}.")
-        for name in ("lr", "const"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"{name} must be positive, got {getattr(self, name):g}.")
-        if not 0 < self.tau_decay < 1:
-            raise UserError(f"tau_decay must lie between 0 and 1, got {self.tau_decay:g}.")
 
     @property
     def steps(self) -> int:

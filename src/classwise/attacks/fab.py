@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ from classwise import draws, spec
 from classwise.attacks.rows import Model, Rows
 from classwise.errors import UserError
 from classwise.hyperplane import nearest_step
+from classwise.spec import Bounds, Count, OpenShare, Share, Steps
 from classwise.threat import Norm, choose, norms, wide
 
 _SMALLEST = 1e-8  # least length of a step, so that α is a number where x' is on the plane
@@ -45,22 +46,14 @@ class Plane(NamedTuple):
 class Boundary(ABC):
     """The attack without its choice of the class to go for. Fields as in the paper; see fab."""
 
-    iterations: int = 100
-    alpha_max: float = 0.1
-    eta: float = 1.05
-    beta: float = 0.9
+    iterations: Steps = 100
+    alpha_max: Share = 0.1
+    eta: Annotated[float, Bounds(least=1, note="It lengthens the step.")] = 1.05
+    beta: OpenShare = 0.9
     minimal: bool = False
 
     def __post_init__(self) -> None:
         spec.settle(self)
-        if self.iterations < 1:
-            raise UserError(f"iterations must be at least 1, got {self.iterations}.")
-        if not 0 <= self.alpha_max <= 1:
-            raise UserError(f"alpha_max is a share, between 0 and 1; got {self.alpha_max:g}.")
-        if not self.eta >= 1:
-            raise UserError(f"eta lengthens the step, so it must be at least 1; got {self.eta:g}.")
-        if not 0 < self.beta < 1:
-            raise UserError(f"beta must lie between 0 and 1, got {self.beta:g}.")
 
     @property
     def steps(self) -> int:
@@ -108,12 +101,7 @@ class Fab(Boundary):
     An iteration costs as many gradients as there are other classes: with many, fab_t is meant.
     """
 
-    restarts: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.restarts < 1:
-            raise UserError(f"restarts must be at least 1, got {self.restarts}.")
+    restarts: Count = 1
 
     def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
         return self.started(rows, norm, rows["restart"])

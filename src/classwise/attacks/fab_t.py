@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from classwise.attacks.apgd_t import ranked_target
 from classwise.attacks.fab import Boundary, Plane, difference
 from classwise.attacks.rows import Model, Rows, value_and_gradient
-from classwise.errors import UserError
+from classwise.spec import Count
 from classwise.threat import Norm
 
 
@@ -23,14 +23,8 @@ from classwise.threat import Norm
 class FabT(Boundary):
     """Fields: those of fab; targets; starts for each target, the first from x and the others random."""
 
-    targets: int = 9
-    per_target: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("targets", "per_target"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, got {getattr(self, name)}.")
+    targets: Count = 9
+    per_target: Count = 1
 
     @property
     def restarts(self) -> int:

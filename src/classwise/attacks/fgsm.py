@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from classwise.attacks.pgd import Pgd, Start
+from classwise.spec import Steps
 
 
 @dataclass(frozen=True)
 class Fgsm(Pgd):
     """PGD of one step of size ε (by default) from the clean image (by default)."""
 
-    steps: int = 1
+    steps: Steps = 1
     start: Start = "none"
 
     def default_step(self, eps: Tensor) -> Tensor:

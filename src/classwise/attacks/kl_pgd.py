@@ -18,6 +18,7 @@ from classwise.attacks.pgd import Pgd, Start
 from classwise.attacks.rows import Model, Rows
 from classwise.errors import UserError
 from classwise.losses import kl
+from classwise.spec import Steps
 from classwise.threat import Norm
 
 
@@ -25,7 +26,7 @@ from classwise.threat import Norm
 class KlPgd(Pgd):
     """Fields of pgd, but for a target: there is none. Without a random start the gradient is zero and nothing moves."""
 
-    steps: int = 10
+    steps: Steps = 10
     start: Start = "gaussian"
 
     def __post_init__(self) -> None:

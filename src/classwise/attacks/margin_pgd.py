@@ -15,14 +15,15 @@ from torch import Tensor
 
 from classwise.attacks.pgd import Pgd
 from classwise.losses import margin
+from classwise.spec import NonNegative, Steps
 
 
 @dataclass(frozen=True)
 class MarginPgd(Pgd):
     """Fields of pgd, and the confidence κ by which the margin is exceeded before the loss goes flat."""
 
-    steps: int = 30
-    confidence: float = 50.0
+    steps: Steps = 30
+    confidence: NonNegative = 50.0
 
     def loss(self, z: Tensor, y: Tensor) -> Tensor:
         return -(self.confidence - margin(z, y)).clamp_min(0)

@@ -18,15 +18,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
 from classwise import draws, spec
 from classwise.attacks.rows import Model, Rows, select
-from classwise.errors import UserError
 from classwise.losses import margin
+from classwise.spec import Bounds, Count, Positive, Steps
 from classwise.threat import Norm, choose, project
 
 _START, _NOISE = 0, 1  # streams of an example's random numbers
@@ -39,23 +39,17 @@ class Nattack:
     """Fields: rounds; samples (model evaluations) of each round; the Gaussian's width σ; step size; how many rounds
     from one test of the mean to the next; restarts."""
 
-    rounds: int = 500
-    population: int = 300
-    sigma: float = 0.1
-    lr: float = 0.02
-    check: int = 10
-    restarts: int = 1
+    rounds: Steps = 500
+    population: Annotated[int, Bounds(least=2, most=10**7)] = 300
+    sigma: Positive = 0.1
+    lr: Positive = 0.02
+    check: Count = 10
+    restarts: Count = 1
 
     needs_gradient: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         spec.settle(self)
-        for name, least in (("rounds", 1), ("population", 2), ("check", 1), ("restarts", 1)):
-            if getattr(self, name) < least:
-                raise UserError(f"{name} must be at least {least}, got {getattr(self, name)}.")
-        for name in ("sigma", "lr"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"{name} must be positive, got {getattr(self, name):g}.")
 
     @property
     def steps(self) -> int:

@@ -13,7 +13,7 @@ import torch
 from classwise import draws, spec
 from classwise.attacks.pgd import random_start
 from classwise.attacks.rows import Model, Rows
-from classwise.errors import UserError
+from classwise.spec import Steps
 from classwise.threat import Norm, norms, per_example, project
 
 
@@ -21,15 +21,13 @@ from classwise.threat import Norm, norms, per_example, project
 class Noise:
     """Fields: how many points are tried; whether inside the ball ("uniform") or on its boundary ("boundary")."""
 
-    draws: int = 10
+    draws: Steps = 10
     where: Literal["uniform", "boundary"] = "uniform"
 
     needs_gradient: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         spec.settle(self)
-        if self.draws < 1:
-            raise UserError(f"draws must be at least 1, got {self.draws}.")
 
     @property
     def steps(self) -> int:

@@ -20,6 +20,7 @@ from classwise import draws, spec
 from classwise.attacks.rows import Model, Rows, value_and_gradient
 from classwise.errors import UserError
 from classwise.losses import cross_entropy
+from classwise.spec import Count, Natural, Positive, Steps
 from classwise.threat import Norm, norms, per_example, project, steepest_step
 
 Start = Literal["uniform", "gaussian", "none"]
@@ -37,23 +38,16 @@ class Pgd:
     eot: gradients averaged over this many calls, for models that are randomised.
     """
 
-    steps: int = 20
-    step: float | None = None
-    restarts: int = 1
+    steps: Steps = 20
+    step: Positive | None = None
+    restarts: Count = 1
     start: Start = "uniform"
     clamp: bool = True
-    target: int | Literal["random", "likely", "unlikely"] | None = None
-    eot: int = 1
+    target: Natural | Literal["random", "likely", "unlikely"] | None = None
+    eot: Count = 1
 
     def __post_init__(self) -> None:
         spec.settle(self)
-        for name, least in (("steps", 1), ("restarts", 1), ("eot", 1)):
-            if getattr(self, name) < least:
-                raise UserError(f"{name} must be at least {least}, got {getattr(self, name)}.")
-        if self.step is not None and not self.step > 0:
-            raise UserError(f"step must be positive, got {self.step:g}.")
-        if isinstance(self.target, int) and self.target < 0:
-            raise UserError(f"target must be the number of a class, from 0 on; got {self.target}.")
 
     def loss(self, z: Tensor, y: Tensor) -> Tensor:
         """What is ascended, per example."""

@@ -29,6 +29,7 @@ from classwise import draws, spec
 from classwise.attacks.rows import Model, Rows
 from classwise.errors import UserError
 from classwise.losses import margin
+from classwise.spec import Count, PositiveShare, Steps
 from classwise.threat import Norm, norms
 
 _HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # last query before p is halved, of 10,000
@@ -42,20 +43,15 @@ class Square:
     """Fields: windows tried, one query each after that of the first point; share of the image the first ones cover;
     restarts; whether the schedule of 10,000 queries is compressed into `queries`."""
 
-    queries: int = 5000
-    p_init: float = 0.8
-    restarts: int = 1
+    queries: Steps = 5000
+    p_init: PositiveShare = 0.8
+    restarts: Count = 1
     rescale_schedule: bool = False
 
     needs_gradient: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         spec.settle(self)
-        for name in ("queries", "restarts"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, got {getattr(self, name)}.")
-        if not 0 < self.p_init <= 1:
-            raise UserError(f"p_init is a share of the image, above 0 and at most 1; got {self.p_init:g}.")
 
     @property
     def steps(self) -> int:

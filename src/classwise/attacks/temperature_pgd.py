@@ -17,21 +17,16 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from classwise.attacks.pgd import Pgd
-from classwise.errors import UserError
 from classwise.losses import cross_entropy, log_odds
+from classwise.spec import Positive
 
 
 @dataclass(frozen=True)
 class TemperaturePgd(Pgd):
     """Fields of pgd, 1/T, and `sound` for the variant that rounding cannot stop."""
 
-    inv_temperature: float = 5.0
+    inv_temperature: Positive = 5.0
     sound: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.inv_temperature > 0:
-            raise UserError(f"inv_temperature (1/T) must be positive, got {self.inv_temperature:g}.")
 
     def loss(self, z: Tensor, y: Tensor) -> Tensor:
         return (log_odds if self.sound else cross_entropy)(z, y, self.inv_temperature)

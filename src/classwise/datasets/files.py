@@ -20,8 +20,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from classwise import spec
 from classwise.datasets.images import IntArray
 from classwise.errors import UserError
+from classwise.spec import Pixels
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 
@@ -37,16 +39,14 @@ class FilePixels:
     """
 
     paths: Sequence[str]
-    resize: int | None = None
-    crop: int | None = None
+    resize: Pixels | None = None
+    crop: Pixels | None = None
     channels: int = 3
 
     def __post_init__(self) -> None:
+        spec.settle(self)
         if self.channels not in _MODES:
             raise UserError(f"channels must be 1 (grey) or 3 (colour), got {self.channels}.")
-        for key, value in (("resize", self.resize), ("crop", self.crop)):
-            if value is not None and value < 1:
-                raise UserError(f"{key} must be at least 1 pixel, got {value}.")
         if self.resize is not None and self.crop is not None and self.crop > self.resize:
             raise UserError(
                 f"crop={self.crop} does not fit into resize={self.resize}; crop at most what is resized to."

@@ -26,6 +26,7 @@ from classwise.methods.method import Batch, Loss, State, craft
 from classwise.methods.trades import Trades
 from classwise.metrics import accuracy
 from classwise.records import Records
+from classwise.spec import Natural, NonNegative
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,12 @@ class Cfa(Trades):
     base: Literal["trades", "madry"] = "trades"
     ccm: bool = True
     ccr: bool = True
-    lambda1: float = 0.5
-    lambda2: float = 0.5
-    begin: int = 10
+    lambda1: NonNegative = 0.5
+    lambda2: NonNegative = 0.5
+    begin: Natural = 10
+
+    def idle_epochs(self) -> int:
+        return self.begin
 
     def inner(self) -> Attack:
         return super().inner() if self.base == "trades" else Madry.inner(self)

@@ -33,12 +33,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from classwise.attacks.pgd import Pgd
-from classwise.errors import UserError
-from classwise.methods.frl_rw import check_limit, class_weights, climb
+from classwise.methods.frl_rw import Excess, Limit, class_weights, climb
 from classwise.methods.method import Batch, Loss, State, by_class, craft, held_out
 from classwise.methods.trades import Trades
 from classwise.metrics import accuracy
 from classwise.records import CLEAN, WORST_CASE, Records
+from classwise.spec import NonNegative, PositiveShare
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,14 @@ class Csl(Trades):
     worst of several), or of training; critical: a class's name or number; cosine: λ; target: see above."""
 
     rule: Literal["multiplicative", "inverse", "lagrangian"] = "multiplicative"
-    rate: float = 0.05
-    floor: float = 0.05
-    tolerance: float = 0.05
-    limit: float = 0.5
+    rate: NonNegative = 0.05
+    floor: PositiveShare = 0.05
+    tolerance: Excess = 0.05
+    limit: Limit = 0.5
     source: Literal["valid", "train"] = "valid"
     critical: str | None = None
-    cosine: float = 0.0
+    cosine: NonNegative = 0.0
     target: Literal["random", "likely", "unlikely", "weakest"] | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_limit(self.limit)
-        if not 0 < self.floor <= 1:
-            raise UserError(f"floor must be an accuracy above 0 and up to 1, got {self.floor:g}.")
 
     def needs_validation(self) -> bool:
         return self.source == "valid"

@@ -14,7 +14,7 @@ radius, below 0.05, as it can with unequal classes, the largest λ is taken that
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from classwise.methods.method import Batch, State, craft
 from classwise.methods.trades import Trades
 from classwise.metrics.intervals import ratio
 from classwise.records import Array, Records
+from classwise.spec import Bounds, NonNegative
 
 _LEAST = 0.05  # weight
 
@@ -33,18 +34,14 @@ _LEAST = 0.05  # weight
 class Dafa(Trades):
     """Fields of trades; warmup: the epoch τ whose predictions make the weights; strength: λ."""
 
-    warmup: int = 70
-    strength: float = 1.0
+    warmup: Annotated[int, Bounds(least=1, note="It is the epoch whose predictions make the weights.")] = 70
+    strength: NonNegative = 1.0
 
     reads_probs: ClassVar[bool] = True
     first_pass: ClassVar[Literal["clean", "adversarial"]] = "adversarial"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.warmup < 1:
-            raise UserError(
-                f"warmup must be at least 1, got {self.warmup}: the epoch whose predictions make the weights."
-            )
+    def idle_epochs(self) -> int:
+        return self.warmup
 
     def attack(self, model: nn.Module, batch: Batch, state: State) -> Tensor:
         if self.step is None:  # then it is a quarter of the radius, and so in proportion already

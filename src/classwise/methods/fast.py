@@ -17,13 +17,14 @@ from torch import Tensor
 from classwise.attacks.pgd import Pgd
 from classwise.attacks.rows import Attack
 from classwise.methods.madry import Madry
+from classwise.spec import Steps
 
 
 @dataclass(frozen=True)
 class Fast(Madry):
     """Fields of madry with FGSM-RS's defaults; step: 1.25 ε where none is given."""
 
-    steps: int = 1
+    steps: Steps = 1
     mode: Literal["eval", "train"] = "train"
 
     def inner(self) -> Attack:

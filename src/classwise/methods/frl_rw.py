@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -26,13 +26,18 @@ from torch import Tensor, nn
 
 from classwise.attacks.pgd import Pgd
 from classwise.attacks.rows import Attack
-from classwise.errors import UserError
 from classwise.methods.method import Batch, ClassValues, Loss, State, by_class, held_out
 from classwise.methods.trades import Trades
 from classwise.metrics import accuracy
 from classwise.records import CLEAN, Array, Records
+from classwise.spec import Bounds, Count, NonNegative
 
 _ATTACK = "frl"  # PGD-20 on validation images
+
+#: Of a class's accuracy over another; one below 0 asks for more than equality.
+Excess: TypeAlias = Annotated[float, Bounds(least=-1, most=1)]
+#: Of the multipliers' sum.
+Limit: TypeAlias = Annotated[float, Bounds(above=0, below=1, note="Weights are at least 1 − limit.")]
 
 
 @dataclass(frozen=True)
@@ -41,19 +46,13 @@ class FrlRw(Trades):
     halved every `halve` epochs; limit of their sum. State: phi0, phi1; `weight` is w⁰ and `weight_kl` w¹."""
 
     beta: ClassValues = 1.5
-    tau1: float = 0.1
-    tau2: float = 0.1
-    rate: float = 0.05
-    halve: int = 40
-    limit: float = 0.5
+    tau1: Excess = 0.1
+    tau2: Excess = 0.1
+    rate: NonNegative = 0.05
+    halve: Count = 40
+    limit: Limit = 0.5
 
     validates_first: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.halve < 1:
-            raise UserError(f"halve must be at least 1, got {self.halve}: the epochs after which the rate is halved.")
-        check_limit(self.limit)
 
     def validation(self) -> Mapping[str, Attack]:
         return {_ATTACK: Pgd(steps=20)}
@@ -102,12 +101,6 @@ def climb(phi: Tensor, step: Tensor, limit: float) -> Tensor:
 def class_weights(phi: Tensor) -> Tensor:
     """C (1/C + φ_i − (1/C) Σ φ_j): mean 1, and at least 1 − limit."""
     return 1 + len(phi) * phi - phi.sum()
-
-
-def check_limit(limit: float) -> None:
-    """Raise unless the weights stay positive."""
-    if not 0 < limit < 1:
-        raise UserError(f"limit must lie between 0 and 1, got {limit:g}: weights are at least 1 − limit.")
 
 
 def _normalised(weight: Tensor, batch: Batch) -> Tensor:

@@ -17,20 +17,27 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from classwise.methods.frl_rw import FrlRw
+from classwise.errors import UserError
+from classwise.methods.frl_rw import Excess, FrlRw
 from classwise.methods.method import Batch, State, by_class, craft, held_out
 from classwise.records import Records
+from classwise.spec import NonNegative, Positive
 
 
 @dataclass(frozen=True)
 class FrlRwrm(FrlRw):
     """Fields of frl_rw; rate2 r₂ of the margins, their bounds, and the step rule (a given `step` overrules it)."""
 
-    tau1: float = 0.07
-    tau2: float = 0.07
-    rate2: float = 0.2
-    bounds: tuple[float, float] = (0.98, 3.0)
+    tau1: Excess = 0.07
+    tau2: Excess = 0.07
+    rate2: NonNegative = 0.2
+    bounds: tuple[Positive, Positive] = (0.98, 3.0)
     step_rule: Literal["batch_max", "own"] = "batch_max"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.bounds) != 2 or self.bounds[0] > self.bounds[1]:
+            raise UserError(f"bounds must be the least and the largest margin, such as 0.98|3; got {self.bounds}.")
 
     def init(self, class_names: Sequence[str]) -> State:
         return {**super().init(class_names), "phi2": torch.zeros(len(class_names))}

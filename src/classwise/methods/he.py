@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -31,9 +31,12 @@ from classwise.errors import UserError
 from classwise.losses import cross_entropy, kl
 from classwise.methods.madry import Madry
 from classwise.methods.method import Batch, ClassValues, Loss, State, by_class, craft
+from classwise.spec import Bounds, Positive
 
 _SCALES = {"madry": 10.0, "trades": 15.0}
 _BETA = 6.0
+
+AngularMargin: TypeAlias = Annotated[float, Bounds(least=0, most=2, note="It is a difference of cosines.")]
 
 
 @dataclass(frozen=True)
@@ -43,16 +46,9 @@ class He(Madry):
 
     start: Start = "gaussian"
     base: Literal["madry", "trades"] = "madry"
-    scale: float | None = None
-    angular_margin: float = 0.2
+    scale: Positive | None = None
+    angular_margin: AngularMargin = 0.2
     beta: ClassValues = _BETA
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.scale is not None and not self.scale > 0:
-            raise UserError(f"scale must be positive, got {self.scale:g}.")
-        if not 0 <= self.angular_margin <= 2:
-            raise UserError(f"angular_margin is a difference of cosines, from 0 to 2; got {self.angular_margin:g}.")
 
     def inner(self) -> Attack:
         if self.base == "trades":

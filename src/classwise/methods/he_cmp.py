@@ -17,15 +17,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from classwise.errors import UserError
-from classwise.methods.he import He
-from classwise.methods.he_lis import check_schedule, interpolated
+from classwise.methods.he import AngularMargin, He
+from classwise.methods.he_lis import interpolated, refuse_scale
 from classwise.methods.method import Batch, State
+from classwise.spec import Bounds, Positive, PositiveShare
 
 _STEPS = 20  # of Newton's method
 _TINY = torch.finfo(torch.float32).tiny  # where all classes tie
@@ -36,22 +37,17 @@ class HeCmp(He):
     """Fields of he but for scale, and: first_p: P_0. last_p: P_FI. until: n_FI as a part of all epochs. per: whose
     largest probability is held. p_cap, scale_cap: the largest P and s."""
 
-    angular_margin: float = 0.0
-    first_p: float = 0.2
-    last_p: float = 1.0
-    until: float = 0.9
+    angular_margin: AngularMargin = 0.0
+    first_p: PositiveShare = 0.2
+    last_p: PositiveShare = 1.0
+    until: PositiveShare = 0.9
     per: Literal["example", "batch"] = "example"
-    p_cap: float = 1 - 1e-4
-    scale_cap: float = 100.0
+    p_cap: Annotated[float, Bounds(above=0, below=1, note="No finite scale reaches 1.")] = 1 - 1e-4
+    scale_cap: Positive = 100.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_schedule(self, "first_p and last_p", self.until)
-        for name, limit in (("first_p", 1.0), ("last_p", 1.0), ("scale_cap", math.inf)):
-            if not 0 < getattr(self, name) <= limit:
-                raise UserError(f"{name} must be in (0, {limit:g}], got {getattr(self, name):g}.")
-        if not 0 < self.p_cap < 1:
-            raise UserError(f"p_cap must be below 1, which no finite scale reaches; got {self.p_cap:g}.")
+        refuse_scale(self, "first_p and last_p")
 
     def init(self, class_names: Sequence[str]) -> State:
         least = min(self.first_p, self.last_p, self.p_cap)

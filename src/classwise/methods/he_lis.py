@@ -15,25 +15,23 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from classwise.errors import UserError
-from classwise.methods.he import He
+from classwise.methods.he import AngularMargin, He
 from classwise.methods.method import Batch
+from classwise.spec import Positive, PositiveShare
 
 
 @dataclass(frozen=True)
 class HeLis(He):
     """Fields of he but for scale, and: first_scale: s_0. last_scale: s_FI. until: n_FI as a part of all epochs."""
 
-    angular_margin: float = 0.0
-    first_scale: float = 1.0
-    last_scale: float = 75.0
-    until: float = 1.0
+    angular_margin: AngularMargin = 0.0
+    first_scale: Positive = 1.0
+    last_scale: Positive = 75.0
+    until: PositiveShare = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_schedule(self, "first_scale and last_scale", self.until)
-        for name in ("first_scale", "last_scale"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"{name} must be positive, got {getattr(self, name):g}.")
+        refuse_scale(self, "first_scale and last_scale")
 
     def scale_at(self, batch: Batch, cosines: Callable[[], Tensor]) -> float:
         return interpolated(batch, self.first_scale, self.last_scale, self.until)
@@ -44,9 +42,7 @@ def interpolated(batch: Batch, first: float, last: float, until: float) -> float
     return first + min(math.floor(batch.epoch) / (until * batch.epochs), 1.0) * (last - first)
 
 
-def check_schedule(method: He, instead: str, until: float) -> None:
-    """Refuse a fixed scale beside a schedule, and what is no part of all epochs."""
+def refuse_scale(method: He, instead: str) -> None:
+    """Refuse a fixed scale beside a schedule."""
     if method.scale is not None:
         raise UserError(f"scale={method.scale:g} is for he; here it follows from {instead}: leave scale out.")
-    if not 0 < until <= 1:
-        raise UserError(f"until is a part of all epochs, above 0 and at most 1; got {until:g}.")

@@ -19,14 +19,15 @@ from classwise.attacks.pgd import Pgd, Start
 from classwise.attacks.rows import Attack, Model
 from classwise.losses import cross_entropy
 from classwise.methods.method import Batch, Loss, Method, State, craft, logits
+from classwise.spec import Positive, Steps
 
 
 @dataclass(frozen=True)
 class Madry(Method):
     """steps, step (default ε/4), start: of the inner attack; mode: of the network while it is attacked."""
 
-    steps: int = 10
-    step: float | None = None
+    steps: Steps = 10
+    step: Positive | None = None
     start: Start = "uniform"
     mode: Literal["eval", "train"] = "eval"
 

@@ -20,12 +20,14 @@ from classwise import attacks, spec
 from classwise.attacks.rows import Attack, Model
 from classwise.errors import UserError, place_of
 from classwise.records import Records
+from classwise.spec import NonNegative, Positive
 from classwise.threat import Norm
 
 State: TypeAlias = dict[str, Tensor]
 
 #: One value for all classes, one for each, or some by name ({"dog": 0.5}; "*" is every other class).
-ClassValues: TypeAlias = float | tuple[float, ...] | Mapping[str, float]
+ClassValues: TypeAlias = NonNegative | tuple[NonNegative, ...] | Mapping[str, NonNegative]
+PositiveClassValues: TypeAlias = Positive | tuple[Positive, ...] | Mapping[str, Positive]
 
 
 class Loss(NamedTuple):
@@ -77,7 +79,7 @@ class Method:
 
     weight: ClassValues = 1.0
     margin: ClassValues = 1.0
-    temperature: ClassValues = 1.0
+    temperature: PositiveClassValues = 1.0
 
     #: Whether `update` wants validation records before the first epoch: methods that fine-tune do.
     validates_first: ClassVar[bool] = False
@@ -95,6 +97,10 @@ class Method:
     def needs_validation(self) -> bool:
         """Whether `update` cannot do without validation records of every epoch."""
         return bool(self.validation()) or self.validates_first
+
+    def idle_epochs(self) -> int:
+        """How many epochs the method trains like the one it builds on, before it sets in."""
+        return 0
 
     def init(self, class_names: Sequence[str]) -> State:
         """The state before the first epoch."""

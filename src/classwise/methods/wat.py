@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from classwise.methods.method import State, by_class, held_out
 from classwise.methods.trades import Trades
 from classwise.metrics.intervals import ratio
 from classwise.records import CLEAN, Array, Records
+from classwise.spec import Bounds, Count
 
 _ATTACK = "wat"  # the training attack on validation images
 
@@ -47,16 +48,9 @@ class Wat(Trades):
     (`…_all`); `rounds` so far, `played` Σ_τ Σ_k w_k V_k, `largest` V of all.
     """
 
-    eta: float = 0.1
+    eta: Annotated[float, Bounds(above=0, note="trades is the method whose weights do not move.")] = 0.1
     protocol: Literal["code", "paper"] = "code"
-    valid_batch: int = 128
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.eta > 0:
-            raise UserError(f"eta must be positive, got {self.eta:g}; trades is the method whose weights do not move.")
-        if self.valid_batch < 1:
-            raise UserError(f"valid_batch must be at least 1, got {self.valid_batch}.")
+    valid_batch: Count = 128
 
     def validation(self) -> Mapping[str, Attack]:
         return {_ATTACK: self.inner()}

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from classwise.models.factory import run_file
 from classwise.models.http import GOES_ON, Http
 from classwise.models.normalize import Normalization, Normalize, constants
 from classwise.models.onnx import Onnx
-from classwise.spec import check_keys, configure, split
+from classwise.spec import Bounds, Count, check_keys, configure, settle, split
 
 Batch: TypeAlias = NDArray[np.float32]
 Scores: TypeAlias = Literal["probs", "logits"]
@@ -65,14 +65,11 @@ class Settings:
 
     scores: Scores | None = None
     shape: Shape | None = None
-    scale: float = 1.0
-    budget: int | None = None
+    scale: Annotated[float, Bounds(above=0, note="It is the value of a white pixel.")] = 1.0
+    budget: Count | None = None
 
     def __post_init__(self) -> None:
-        if self.scale <= 0:
-            raise UserError(f"scale must be positive, the value of a white pixel; got {self.scale:g}.")
-        if self.budget is not None and self.budget < 1:
-            raise UserError(f"budget must be at least 1 image, got {self.budget}.")
+        settle(self)
 
 
 class BlackBox(nn.Module):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from torch.nn import functional as F
 
 from classwise import draws, spec
 from classwise.errors import UserError
+from classwise.spec import Bounds, Pixels, Positive, PositiveShare, Share
 from classwise.threat import wide
 from classwise.training.choice import choose
 
@@ -52,15 +53,10 @@ class Transform:
 class Crop(Transform):
     """padding: pixels added on each side, zeros or reflections, before the old size is cut out anywhere."""
 
-    padding: int = 4
+    padding: Annotated[int, Bounds(least=0, most=8192)] = 4
     fill: Literal["zero", "reflect"] = "zero"
 
     numbers: ClassVar[int] = 2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.padding < 0:
-            raise UserError(f"padding must not be negative, got {self.padding}.")
 
     def apply(self, x: Tensor, u: Tensor) -> Tensor:
         height, width = x.shape[2:]
@@ -76,14 +72,9 @@ class Crop(Transform):
 class Flip(Transform):
     """chance: how often an image is mirrored."""
 
-    chance: float = 0.5
+    chance: Share = 0.5
 
     numbers: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.chance <= 1:
-            raise UserError(f"chance must be between 0 and 1, got {self.chance:g}.")
 
     def apply(self, x: Tensor, u: Tensor) -> Tensor:
         return torch.where(wide(u[:, 0] < self.chance, x), x.flip(3), x)
@@ -93,17 +84,11 @@ class Flip(Transform):
 class Colour(Transform):
     """With f uniform in 1 ± the field: brightness f·x; contrast f·x + (1−f)·mean luma; saturation f·x + (1−f)·luma."""
 
-    brightness: float = 0.25
-    contrast: float = 0.25
-    saturation: float = 0.25
+    brightness: Share = 0.25
+    contrast: Share = 0.25
+    saturation: Share = 0.25
 
     numbers: ClassVar[int] = 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("brightness", "contrast", "saturation"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"{name} must be between 0 (no change) and 1, got {getattr(self, name):g}.")
 
     def apply(self, x: Tensor, u: Tensor) -> Tensor:
         spread = u.new_tensor([self.brightness, self.contrast, self.saturation])
@@ -118,15 +103,10 @@ class Colour(Transform):
 class Rotate(Transform):
     """By up to so many degrees about the middle; corners that come from outside are black."""
 
-    degrees: float = 2.0
+    degrees: Annotated[float, Bounds(least=0, most=180)] = 2.0
     mode: Literal["nearest", "bilinear"] = "nearest"
 
     numbers: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.degrees <= 180:
-            raise UserError(f"degrees must be between 0 and 180, got {self.degrees:g}.")
 
     def apply(self, x: Tensor, u: Tensor) -> Tensor:
         angle = (2 * u[:, 0] - 1) * math.radians(self.degrees)
@@ -146,20 +126,17 @@ class ResizedCrop(Transform):
     bilinearly with anti-aliasing.
     """
 
-    size: int = 224
-    scale: tuple[float, ...] = (0.08, 1.0)
-    ratio: tuple[float, ...] = (3 / 4, 4 / 3)
+    size: Pixels = 224
+    scale: tuple[PositiveShare, ...] = (0.08, 1.0)
+    ratio: tuple[Positive, ...] = (3 / 4, 4 / 3)
 
     numbers: ClassVar[int] = 2 * _TRIES + 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.size < 1:
-            raise UserError(f"size must be at least 1, got {self.size}.")
-        for name, most in (("scale", 1.0), ("ratio", math.inf)):
-            bounds = getattr(self, name)
-            if len(bounds) != 2 or not 0 < bounds[0] <= bounds[1] <= most:
-                raise UserError(f"{name} must be two increasing positive numbers such as 0.08|1, got {bounds}.")
+        for name, bounds in (("scale", self.scale), ("ratio", self.ratio)):
+            if len(bounds) != 2 or bounds[0] > bounds[1]:
+                raise UserError(f"{name} must be two increasing numbers such as 0.08|1, got {bounds}.")
 
     def apply(self, x: Tensor, u: Tensor) -> Tensor:
         height, width = self.boxes(x.shape[2], x.shape[3], u[:, :-2])

@@ -23,6 +23,7 @@ from torch.optim.swa_utils import update_bn
 
 from classwise import spec
 from classwise.errors import UserError
+from classwise.spec import Fraction, Natural, Share
 from classwise.training.choice import choose
 
 #: θ̄ by the names of the model's state dict, and how many θ are in it; empty until the first. Goes in the checkpoint.
@@ -35,7 +36,7 @@ _COUNT = ".count"  # no parameter's name begins with a dot
 class Averaging:
     """start: epochs done before the first θ counts. estimate: re-estimate batch-norm statistics for θ̄."""
 
-    start: int = field(default=0, kw_only=True)
+    start: Natural = field(default=0, kw_only=True)
     estimate: bool = field(default=False, kw_only=True)
 
     #: Whether `after_epoch` wants the worst class's validation accuracy.
@@ -43,8 +44,6 @@ class Averaging:
 
     def __post_init__(self) -> None:
         spec.settle(self)
-        if self.start < 0:
-            raise UserError(f"start is a number of epochs, 0 or more; got {self.start}.")
 
     def after_step(self, average: Average, model: nn.Module, epoch: float) -> Average:
         """The average after one more step; `epoch` are done so far, fractions included. Tensors are changed in place,
@@ -60,13 +59,9 @@ class Averaging:
 class Ema(Averaging):
     """decay: d. ramp: d is at most (1+n)/(10+n) at the n-th θ, so that a short training forgets its beginning."""
 
-    decay: float = 0.999
+    decay: Fraction = 0.999
     every: Literal["step", "epoch"] = "step"
     ramp: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require_fraction("decay", self.decay)
 
     def after_step(self, average: Average, model: nn.Module, epoch: float) -> Average:
         return self._moved(average, model) if self.every == "step" and epoch >= self.start else average
@@ -92,17 +87,11 @@ class Swa(Averaging):
 class Fawa(Averaging):
     """Fairness-aware weight averaging, with the paper's α = `decay` and δ = `threshold`; its code has .88 and .24."""
 
-    decay: float = 0.85
-    threshold: float = 0.2
-    start: int = field(default=50, kw_only=True)
+    decay: Fraction = 0.85
+    threshold: Share = 0.2
+    start: Natural = field(default=50, kw_only=True)
 
     validates: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require_fraction("decay", self.decay)
-        if not 0 <= self.threshold <= 1:
-            raise UserError(f"threshold is an accuracy, a fraction between 0 and 1; got {self.threshold:g}.")
 
     def after_epoch(self, average: Average, model: nn.Module, epoch: int, worst: float | None) -> Average:
         if worst is None:
@@ -152,8 +141,3 @@ def _blended(average: Average, model: nn.Module, share: float) -> Average:
             average[name].copy_(value)
     average[_COUNT] += 1
     return average
-
-
-def _require_fraction(name: str, value: float) -> None:
-    if not 0 <= value < 1:
-        raise UserError(f"{name} must be in [0, 1), got {value:g}.")

@@ -14,13 +14,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
 from classwise import spec
-from classwise.errors import UserError
+from classwise.spec import Bounds, Natural
 from classwise.training.choice import choose
 
 _TINY = 1e-20  # a layer without a gradient does not move
@@ -30,15 +30,11 @@ _TINY = 1e-20  # a layer without a gradient does not move
 class Awp:
     """gamma: the size of the perturbation relative to the layer's weights. start: epochs done before it begins."""
 
-    gamma: float = 0.01
-    start: int = 0
+    gamma: Annotated[float, Bounds(least=0, note="The paper's are 0.01 and 0.005.")] = 0.01
+    start: Natural = 0
 
     def __post_init__(self) -> None:
         spec.settle(self)
-        if self.gamma < 0:
-            raise UserError(f"awp's gamma must not be negative, got {self.gamma:g}; the paper's are 0.01 and 0.005.")
-        if self.start < 0:
-            raise UserError(f"awp's start is a number of epochs, 0 or more; got {self.start}.")
 
     @contextlib.contextmanager
     def perturbed(

@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from classwise import spec
 from classwise.errors import UserError
+from classwise.spec import Fraction, NonNegative, Positive
 from classwise.training.choice import choose
 
 _NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm)  # batch- and instance-norms are _NormBase
@@ -25,16 +26,12 @@ _NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm)  # batch- and instance-norms ar
 class Optimizer:
     """lr: the base rate, which the schedule multiplies. weight_decay: λ of the penalty ½λ‖θ‖²."""
 
-    lr: float = 0.1
-    weight_decay: float = 0.0
+    lr: Positive = 0.1
+    weight_decay: NonNegative = 0.0
     decay_norm: bool = True
 
     def __post_init__(self) -> None:
         spec.settle(self)
-        if not self.lr > 0:
-            raise UserError(f"lr must be positive, got {self.lr:g}.")
-        if self.weight_decay < 0:
-            raise UserError(f"weight_decay must not be negative, got {self.weight_decay:g}; write 0 for none.")
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """The optimiser of the model's trainable parameters."""
@@ -56,14 +53,12 @@ class Optimizer:
 class Sgd(Optimizer):
     """Stochastic gradient descent; the defaults are TRADES'."""
 
-    weight_decay: float = 2e-4
-    momentum: float = 0.9
+    weight_decay: NonNegative = 2e-4
+    momentum: Fraction = 0.9
     nesterov: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.momentum < 1:
-            raise UserError(f"momentum must be in [0, 1), got {self.momentum:g}.")
         if self.nesterov and not self.momentum:
             raise UserError("nesterov needs momentum; set momentum=0.9, or nesterov=false.")
 
@@ -75,17 +70,15 @@ class Sgd(Optimizer):
 class Adam(Optimizer):
     """Adam (Kingma, Ba, ICLR 2015). decoupled: weight decay beside the gradient, as AdamW, not in it."""
 
-    lr: float = 1e-3
-    betas: tuple[float, ...] = (0.9, 0.999)
-    eps: float = 1e-8
+    lr: Positive = 1e-3
+    betas: tuple[Fraction, ...] = (0.9, 0.999)
+    eps: Positive = 1e-8
     decoupled: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise UserError(f"betas must be two numbers in [0, 1), such as 0.9-0.999; got {self.betas}.")
-        if not self.eps > 0:
-            raise UserError(f"eps must be positive, got {self.eps:g}.")
+        if len(self.betas) != 2:
+            raise UserError(f"betas must be two numbers, such as 0.9-0.999; got {self.betas}.")
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         kind = torch.optim.AdamW if self.decoupled else torch.optim.Adam

@@ -18,10 +18,9 @@ from classwise.evaluation.speed import follow, trains_channels_last
 from classwise.models import check_model, load_model
 from classwise.training import averaging, optimizer, recipe, schedule, split
 from classwise.training.augment import parse as parse_augment
-from classwise.training.awp import Awp
+from classwise.training.awp import parse as parse_awp
 from classwise.training.batches import Source
 from classwise.training.checkpoint import Checkpoints, Progress
-from classwise.training.choice import choose
 from classwise.training.loop import Stretch, Training
 from classwise.training.processes import Processes
 from classwise.training.pseudo import read_pseudo
@@ -103,7 +102,7 @@ def prepare(
         optimiser,
         moving.lr,
         schedule.parse(part.schedule),
-        None if part.awp is None else choose({"awp": Awp}, part.awp, "awp"),
+        None if part.awp is None else parse_awp(part.awp),
         dataclasses.replace(follower, fast=dataclasses.replace(follower.fast, multiple=1)),
         torch.amp.GradScaler(device.type, enabled=part.amp == "float16"),
         processes,
@@ -137,6 +136,24 @@ def _check_held_out(chosen: Recipe, averages: averaging.Averaging | None, held_o
         raise UserError(
             f"train.averaging = {chosen.train.averaging} goes by validation images, and none are held out: {remedy}."
         )
+
+
+def idle(chosen: Recipe) -> list[str]:
+    """What the recipe asks for and its few epochs never come to, in sentences."""
+    part, method = chosen.train, chosen.method
+    averages = None if part.averaging is None else averaging.parse(part.averaging)
+    awp = None if part.awp is None else parse_awp(part.awp)
+    waits = (
+        (methods.name_of(method), method.idle_epochs(), "its class-wise part never begins"),
+        (f"train.averaging = {part.averaging}", averages.start - 1 if averages else 0, "nothing is averaged"),
+        (f"train.awp = {part.awp}", awp.start if awp else 0, "no weight is perturbed"),
+    )
+    return [
+        f"{what} waits for more epochs than the {part.epochs} of this training (train.epochs): {effect}. Train longer, "
+        "or let it begin earlier."
+        for what, epochs, effect in waits
+        if epochs >= part.epochs
+    ]
 
 
 def _stretches(chosen: Recipe, kept: Images, root: str | Path | None, download: bool) -> list[Stretch]:

@@ -26,6 +26,7 @@ from classwise import attacks, methods, spec
 from classwise.errors import UserError, unknown
 from classwise.evaluation.folder import plain
 from classwise.methods.method import Method
+from classwise.spec import Count, Fraction, Natural, NonNegative, OpenShare, Positive, Seed, Share
 from classwise.threat import Norm, Threat
 
 if sys.version_info >= (3, 11):
@@ -48,15 +49,18 @@ class DataPart:
     """
 
     name: str = "cifar10"
-    limit: int | None = None
-    per_class: int | None = None
+    limit: Count | None = None
+    per_class: Count | None = None
     exclude: tuple[str, ...] = ()
-    validation: int = 0
+    validation: Natural = 0
     held_out: Literal["last", "first", "random"] = "last"
     augment: tuple[str, ...] = ()
     extra: str | None = None
-    extra_fraction: float = 0.5
-    epoch_size: int | None = None
+    extra_fraction: Fraction = 0.5
+    epoch_size: Count | None = None
+
+    def __post_init__(self) -> None:
+        spec.settle(self)
 
 
 @dataclass(frozen=True)
@@ -67,13 +71,19 @@ class ModelPart:
     weights: str | None = None
     normalize: str | None = None
 
+    def __post_init__(self) -> None:
+        spec.settle(self)
+
 
 @dataclass(frozen=True)
 class ThreatPart:
     """The ball trained against."""
 
-    eps: float = 8 / 255
+    eps: Positive = 8 / 255
     norm: Norm = "linf"
+
+    def __post_init__(self) -> None:
+        spec.settle(self)
 
 
 @dataclass(frozen=True)
@@ -84,10 +94,13 @@ class Phase:
     to the end of the training.
     """
 
-    until: int | float | None = None
-    batch: int | None = None
+    until: Count | OpenShare | None = None
+    batch: Count | None = None
     data: str | None = None
     augment: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        spec.settle(self)
 
 
 @dataclass(frozen=True)
@@ -102,22 +115,25 @@ class TrainPart:
     epochs/0014.pt, besides best.pt and last.pt: "best" (none), "all", or every n-th and the last one.
     """
 
-    epochs: int = 100
-    batch: int = 128
+    epochs: Count = 100
+    batch: Count = 128
     optimizer: str = "sgd:lr=0.1"
     schedule: str = "constant"
-    clip: float | None = None
-    smoothing: float = 0.0
+    clip: Positive | None = None
+    smoothing: Fraction = 0.0
     joint: bool = False
     averaging: str | None = None
     awp: str | None = None
     fold: Literal["auto", "yes", "no"] = "auto"
     amp: Literal["float16", "bfloat16"] | None = None
-    stop_drop: float | None = None
-    save_minutes: float = 10.0
-    keep: Literal["best", "all"] | int = "best"
-    seed: int = 0
+    stop_drop: Share | None = None
+    save_minutes: NonNegative = 10.0
+    keep: Literal["best", "all"] | Count = "best"
+    seed: Seed = 0
     phases: tuple[Phase, ...] = ()
+
+    def __post_init__(self) -> None:
+        spec.settle(self)
 
     def keeps(self, epoch: int) -> bool:
         """Whether the model of this epoch, counted from 1, stays in the run folder as a checkpoint of its own."""
@@ -139,10 +155,13 @@ class ValidatePart:
     """
 
     attack: tuple[str, ...] = ("pgd-10",)
-    eps: float | None = None
+    eps: Positive | None = None
     protocol: Literal["any", "final"] = "final"
-    every: int = 1
+    every: Count = 1
     select: Literal["worst", "average", "minimax", "last"] = "worst"
+
+    def __post_init__(self) -> None:
+        spec.settle(self)
 
 
 @dataclass(frozen=True)
@@ -159,27 +178,10 @@ class Recipe:
     def __post_init__(self) -> None:
         Threat(self.threat.norm, self.threat.eps)
         attacks.parse(list(self.validate.attack))
-        for name, value, least in (
-            ("train.epochs", self.train.epochs, 1),
-            ("train.batch", self.train.batch, 1),
-            ("train.keep", self.train.keep if isinstance(self.train.keep, int) else None, 1),
-            ("data.validation", self.data.validation, 0),
-            ("data.epoch_size", self.data.epoch_size, 1),
-            ("train.seed", self.train.seed, 0),
-            ("validate.every", self.validate.every, 1),
-        ):
-            if value is not None and value < least:
-                raise UserError(f"{name} must be at least {least}, got {value}.")
         if self.train.stop_drop is not None and self.train.averaging is not None:
             raise UserError(
                 "train.stop_drop goes back to the weights of an epoch, which an average forgets: leave one out."
             )
-        for name, share in (
-            ("train.smoothing", self.train.smoothing),
-            ("data.extra_fraction", self.data.extra_fraction),
-        ):
-            if not 0 <= share < 1:
-                raise UserError(f"{name} must be at least 0 and less than 1, got {share:g}.")
         if not self.data.validation and self.validate.select != "last":
             raise UserError(
                 f"select = {self.validate.select!r} chooses a checkpoint on validation data, and none is held out: set "

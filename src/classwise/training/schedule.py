@@ -23,6 +23,7 @@ import numpy as np
 
 from classwise import spec
 from classwise.errors import UserError
+from classwise.spec import NonNegative, OpenShare, Positive
 from classwise.training.choice import choose
 
 
@@ -30,12 +31,10 @@ from classwise.training.choice import choose
 class Schedule:
     """warmup: epochs over which the rate rises from zero."""
 
-    warmup: float = field(default=0.0, kw_only=True)
+    warmup: NonNegative = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
         spec.settle(self)
-        if self.warmup < 0:
-            raise UserError(f"warmup is a number of epochs, 0 or more; got {self.warmup:g}.")
 
     def at(self, t: float, epochs: int) -> float:
         """The factor of the base rate for the step taken after t of all epochs."""
@@ -61,17 +60,13 @@ class Step(Schedule):
     epochs; counting from 0, as torch's MultiStepLR does, after 75.
     """
 
-    milestones: tuple[float, ...] = (75, 90)
-    factor: float = 0.1
+    milestones: tuple[Positive, ...] = (75, 90)
+    factor: Positive = 0.1
     first: Literal[0, 1] = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_increasing("milestones", self.milestones)
-        if not self.milestones[0] > 0:
-            raise UserError(f"milestones must be positive, got {self.milestones[0]:g}.")
-        if not self.factor > 0:
-            raise UserError(f"factor must be positive, got {self.factor:g}.")
 
     def shape(self, t: float, epochs: int) -> float:
         epoch = math.floor(t) + self.first
@@ -82,12 +77,7 @@ class Step(Schedule):
 class Cyclic(Schedule):
     """Up in a straight line until the fraction `peak` of all epochs, then down to zero."""
 
-    peak: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.peak < 1:
-            raise UserError(f"peak is a fraction of all epochs, between 0 and 1; got {self.peak:g}.")
+    peak: OpenShare = 0.5
 
     def shape(self, t: float, epochs: int) -> float:
         return float(np.interp(t, (0, self.peak * epochs, epochs), (0, 1, 0)))
@@ -111,19 +101,15 @@ class Knots(Schedule):
     of: the epochs of the training that the points were written for; one of another length stretches them.
     """
 
-    epochs: tuple[float, ...] = (0, 1, 6, 12, 15)
-    factor: tuple[float, ...] = (0, 1, 0.1, 0.01, 0.001)
-    of: float | None = None
+    epochs: tuple[NonNegative, ...] = (0, 1, 6, 12, 15)
+    factor: tuple[NonNegative, ...] = (0, 1, 0.1, 0.01, 0.001)
+    of: Positive | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_increasing("epochs", self.epochs)
         if len(self.factor) != len(self.epochs):
             raise UserError(f"knots need one factor for each epoch: got {len(self.factor)} and {len(self.epochs)}.")
-        if min(self.factor) < 0:
-            raise UserError(f"factor must not be negative, got {min(self.factor):g}.")
-        if self.of is not None and not self.of > 0:
-            raise UserError(f"of is the number of epochs that the knots were written for, above 0; got {self.of:g}.")
 
     def shape(self, t: float, epochs: int) -> float:
         return float(np.interp(t if self.of is None else t * self.of / epochs, self.epochs, self.factor))

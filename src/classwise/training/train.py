@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ from classwise.training.checkpoint import (
     restore,
 )
 from classwise.training.loop import Training, fit
-from classwise.training.prepare import examples, network_of, prepare, split_off
+from classwise.training.prepare import examples, idle, network_of, prepare, split_off
 from classwise.training.processes import joined, local_device, restarted
 from classwise.training.recipe import Recipe
 from classwise.training.step import NOT_FINITE
@@ -86,6 +87,8 @@ def train(
         # All that can be wrong with a recipe is found before the folder is touched.
         training, start = prepare(chosen, network, kept, held_out, folder, processes, root, download)
         if processes.first:
+            for sentence in idle(chosen):
+                warnings.warn(sentence, stacklevel=2)
             marks = {"data": fingerprint_data(everything)}
             if model is None:  # one's own may begin with other random weights each time; the checkpoint's count
                 marks["weights"] = fingerprint_model(network)
@@ -175,7 +178,10 @@ class Trained:
         about = read_checkpoint(self.last)["classwise"]["extra"]["training"]
         early = (f"Stopped early: {about['stopped']}.",) if about["stopped"] else ()
         known = settings["method"]["name"] in methods.names()  # another's own method is not found by its name
-        return early + (recipe.build(settings).method.remarks(about["state"]) if known else ())
+        if not known:
+            return early
+        made = recipe.build(settings)
+        return (*early, *idle(made), *made.method.remarks(about["state"]))
 
     def show(self) -> None:
         """The best epoch's classes, as far as validation data say, and where everything is."""
