@@ -232,7 +232,7 @@ class TestMistakes:
             find(tolerance=2)
 
     def test_a_confidence_in_percent(self, find: Find) -> None:
-        with pytest.raises(UserError, match="confidence must lie between 0 and 1, got 95"):
+        with pytest.raises(UserError, match="confidence must be positive and below 1, got 95"):
             find(confidence=95)
 
     def test_clean_is_no_attack(self, find: Find) -> None:

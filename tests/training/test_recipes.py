@@ -342,6 +342,7 @@ def test_a_wrong_change_is_explained(change: str, message: str) -> None:
         ({**SMALL, "train": 3}, r"\[train\] of a recipe must be a table of settings, got 3"),
         (with_part("data", nmae="digits"), r"unknown setting of data 'nmae'; did you mean 'name'"),
         (with_part("train", phases=[{"untill": 4}]), r"unknown setting of train.phases 'untill'; did you mean 'until'"),
+        (with_part("train", phases=[{"until": 0}]), r"train.phases.until must be at least 1, got 0"),
     ],
 )
 def test_a_wrong_tree_is_explained(tree: Mapping[str, Any], message: str) -> None:
@@ -349,7 +350,7 @@ def test_a_wrong_tree_is_explained(tree: Mapping[str, Any], message: str) -> Non
         recipe.load(tree)
 
 
-@pytest.mark.parametrize("ends", [[3, 2, 4], [2, 2, 4], [2, 3], [2, 5], [0.75, 0.5, 4], [0, 4], [0.5]])
+@pytest.mark.parametrize("ends", [[3, 2, 4], [2, 2, 4], [2, 3], [2, 5], [0.75, 0.5, 4], [0.5]])
 def test_phases_end_one_after_the_other_and_with_the_training(ends: list[int]) -> None:
     with pytest.raises(UserError, match=r"phases must end one after the other, the last at epoch 4; got \["):
         recipe.load(with_part("train", phases=[{"until": end} for end in ends]))

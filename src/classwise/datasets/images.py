@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from classwise.errors import UserError, place_of, unknown
+from classwise.spec import Count, Seed, convert
 
 IntArray = npt.NDArray[np.int64]
 
@@ -102,9 +103,10 @@ class Images:
 
         Drawn at random by `seed`, so the first 500 of a sorted data set are not 500 of its first class.
         """
-        for key, value in (("limit", limit), ("per_class", per_class)):
-            if value is not None and value < 1:
-                raise UserError(f"{key} must be at least 1, got {value}.")
+        limit, per_class = (
+            convert(value, Count | None, key) for key, value in (("limit", limit), ("per_class", per_class))
+        )
+        seed = convert(seed, Seed, "seed")
         keep = np.ones(len(self), dtype=bool)
         if classes is not None:
             keep = np.isin(self.labels, [self.class_number(name) for name in classes])

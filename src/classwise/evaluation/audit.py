@@ -42,6 +42,7 @@ from classwise.models import check_model
 from classwise.records import CLEAN, MOST_PROBS, AttackInfo, Coverage, Meta, Protocol
 from classwise.results import Audit, read_config, write_text
 from classwise.run_lock import one_writer
+from classwise.spec import Count, OpenShare, Seed, settle
 from classwise.terminal import progress_bar
 from classwise.threat import Norm
 
@@ -145,12 +146,12 @@ class Settings:
     norm: Norm
     protocol: Protocol
     coverage: Coverage
-    seed: int
-    confidence: float
-    batch_size: int | None
-    workers: int | None
+    seed: Seed
+    confidence: OpenShare
+    batch_size: Count | None
+    workers: Count | None
     amp: str | None
-    eot: int
+    eot: Count
     probs: bool | None
     fold: bool
     force: bool
@@ -162,12 +163,7 @@ class Settings:
         _check_choice("coverage", self.coverage, ("all", "standing"))
         if self.amp is not None:
             _check_choice("amp", self.amp, tuple(AMP))
-        if not 0 < self.confidence < 1:
-            raise UserError(f"confidence must lie between 0 and 1, got {self.confidence:g}.")
-        for name in ("batch_size", "workers", "eot"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"{name} must be at least 1, got {value}.")
+        settle(self)
 
 
 @contextmanager

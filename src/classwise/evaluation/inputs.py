@@ -20,7 +20,7 @@ from classwise.datasets.tensors import from_user
 from classwise.errors import UserError
 from classwise.models import check_model, load_model
 from classwise.records import CLEAN, Array
-from classwise.spec import number
+from classwise.spec import Count, convert, number
 from classwise.threat import Norm, Threat
 
 Eps: TypeAlias = "float | str | Mapping[str, float | str] | Sequence[float] | Sequence[str] | Tensor"
@@ -34,6 +34,7 @@ def images_of(
     num_classes: int | None,
     class_names: Sequence[str] | None,
 ) -> Images:
+    num_classes = convert(num_classes, Count | None, "num_classes")
     if isinstance(data, str):
         images = datasets.load(data, root=root, split=split, download=download)
         return images if class_names is None else dataclasses.replace(images, class_names=tuple(class_names))
@@ -128,16 +129,19 @@ def with_names(images: Images, outputs: int) -> Images:
 
 def radii(eps: Eps, images: Images, norm: Norm) -> tuple[Threat, Array]:
     """The threat (with the largest radius) and one radius per example."""
-    if isinstance(eps, Mapping):
-        values = _radii_by_class(eps, images)
-    else:
-        given = number(eps) if isinstance(eps, str) else eps.cpu().numpy() if isinstance(eps, Tensor) else eps
-        values = np.asarray(given, dtype=float)
-        values = np.full(len(images), values) if values.ndim == 0 else values.reshape(-1)
+    values = _radii_by_class(eps, images) if isinstance(eps, Mapping) else _radii_by_example(eps, len(images))
     if len(values) != len(images):
         raise UserError(f"{len(values)} radii for {len(images)} examples: give one each, one per class, or one.")
     Threat(norm, float(values.min()))  # raises where it is not a radius
     return Threat(norm, float(values.max())), values
+
+
+def _radii_by_example(eps: Any, count: int) -> Array:
+    """One radius for all examples, or those given for each."""
+    given = eps.detach().cpu().numpy() if isinstance(eps, Tensor) else eps
+    if not isinstance(given, (np.ndarray, list, tuple)) or np.ndim(given) == 0:
+        return np.full(count, number(given.item() if isinstance(given, np.ndarray) else given))
+    return np.array([number(value) for value in np.ravel(np.asarray(given, dtype=object))], dtype=float)
 
 
 def _radii_by_class(eps: Mapping[str, float | str], images: Images) -> Array:
