@@ -15,7 +15,8 @@ import pytest
 from classwise.errors import UserError
 from classwise.findings import Finding
 from classwise.records import AttackInfo
-from classwise.results import Audit, read_config, write_text
+from classwise.results import Audit, write_text
+from classwise.run_folder import read_config
 
 Make = Callable[..., Audit]
 NAMES = ("cat", "dog", "ship")

@@ -8,6 +8,7 @@ Nothing here needs torch.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,10 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from classwise import run_folder, sealed
 from classwise.errors import UserError, unknown
-from classwise.storage import whole_file
 
 Array = npt.NDArray[Any]
 Protocol = Literal["any", "final"]
@@ -66,8 +66,26 @@ class AttackInfo:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Which piece of a run a file holds.
+
+    covers: `digest` of the positions of the examples it is about; of some it has no row, where only survivors were
+        attacked.
+    points: SHA-256 of the file with its adversarial images, where they are kept.
+    """
+
+    attack: str
+    number: int
+    covers: str
+    points: str | None = None
+
+
+@dataclass(frozen=True)
 class Meta:
-    """What the rows do not say: class names, threat, seed, versions, each attack's `AttackInfo`, and what it cost."""
+    """What the rows do not say: class names, threat, seed, versions, each attack's `AttackInfo`, and what it cost.
+
+    The order of `attacks` is the order they ran in, and is kept on disk.
+    """
 
     class_names: tuple[str, ...]
     superclasses: Mapping[str, tuple[str, ...]] | None = None
@@ -77,20 +95,26 @@ class Meta:
     attacks: Mapping[str, AttackInfo] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     stats: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # per attack, summed over parts
+    part: Part | None = None
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+        """The attacks as a list of pairs, which keeps its order whoever rewrites the file."""
+        raw = dataclasses.asdict(self)
+        return json.dumps({**raw, "attacks": list(raw["attacks"].items())})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Meta:
+        """Also of files written before the order was kept: there the attacks are a mapping, sorted by name."""
         raw = json.loads(text)
-        groups = raw["superclasses"]
+        groups, attacks, part = raw["superclasses"], raw["attacks"], raw.get("part")
+        pairs = attacks.items() if isinstance(attacks, Mapping) else attacks
         return cls(
             **{
                 **raw,
                 "class_names": tuple(raw["class_names"]),
                 "superclasses": None if groups is None else {k: tuple(v) for k, v in groups.items()},
-                "attacks": {name: AttackInfo(**info) for name, info in raw["attacks"].items()},
+                "attacks": {name: AttackInfo(**info) for name, info in pairs},
+                "part": None if part is None else Part(**part),
             }
         )
 
@@ -242,52 +266,73 @@ class Records:
         """Parts of one run below one another; what they cost is added up."""
         probs = [part.probs for part in parts]
         whole = None if any(p is None for p in probs) else np.concatenate([p for p in probs if p is not None])
-        meta = dataclasses.replace(parts[0].meta, stats=_total(part.meta.stats for part in parts))
+        meta = dataclasses.replace(parts[0].meta, stats=_total(part.meta.stats for part in parts), part=None)
         return cls(pd.concat([part.frame for part in parts], ignore_index=True), meta, whole)
 
     # ---- storing -------------------------------------------------------------------------------------------
 
     def write(self, path: Path) -> None:
-        """Store as one Parquet file, whole or not at all: written beside and renamed."""
-        columns = {name: pa.array(self.frame[name], type=kind) for name, kind in COLUMNS.items()}
+        """Store as one Parquet file, whole or not at all, with a digest of its content."""
+        columns: dict[str, pa.Array] = {name: pa.array(self.frame[name], type=kind) for name, kind in COLUMNS.items()}
         if self.probs is not None:
             flat = pa.array(np.ascontiguousarray(self.probs, dtype=np.float32).reshape(-1))
             columns["probs"] = pa.FixedSizeListArray.from_arrays(flat, self.num_classes)
-        table = pa.table(columns).replace_schema_metadata({b"classwise": self.meta.to_json().encode()})
-        with whole_file(path) as handle:
-            pq.write_table(table, handle, compression="zstd", write_page_checksum=True)
+        sealed.write(path, columns, self.meta.to_json())
 
     @classmethod
     def read(cls, paths: str | Path | Iterable[str | Path]) -> Records:
-        """Records from one Parquet file, several, or a folder of parts (or a run folder that has one)."""
-        paths = Path(paths) if isinstance(paths, str) else paths
-        if isinstance(paths, Path) and paths.is_dir():
-            folder = paths / "records" if (paths / "records").is_dir() else paths
-            paths = sorted(folder.glob("*.parquet"))
-            if not paths:
-                raise UserError(f"no records (*.parquet) in {folder}. Is it a run folder of an audit that has begun?")
-        elif isinstance(paths, Path):
-            paths = [paths]
-        tables = []
-        for path in paths:
-            try:
-                tables.append(pq.read_table(path, page_checksum_verification=True))
-            except (pa.ArrowInvalid, OSError) as error:
-                raise UserError(
-                    f"cannot read records {path}: {error}. Delete the file and audit again; the rest is kept."
-                ) from error
-        metadata = tables[0].schema.metadata or {}
-        if b"classwise" not in metadata:
-            raise UserError("this Parquet file was not written by classwise: it carries no metadata.")
-        table = pa.concat_tables([part.replace_schema_metadata(None) for part in tables])
+        """Records from one Parquet file, several, or a folder of parts (or a run folder that has one).
+
+        A file whose content is not what was written is an error; so is a folder whose parts do not hold every example
+        of every attack exactly once.
+        """
+        if isinstance(paths, (str, Path)) and Path(paths).is_dir():
+            return cls._of_folder(Path(paths))
+        files = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
+        if not files:
+            raise UserError("no file of records given; name at least one.")
+        return _joined(files, [_stored(path)[0] for path in files])
+
+    @classmethod
+    def _of_folder(cls, folder: Path) -> Records:
+        layout = run_folder.Layout.of(folder)
+        stored = [_stored(path) for path in layout.parts]
+        whole = _joined(layout.parts, [records for records, _ in stored])
+        infos = whole.meta.attacks
+        if not all(ordered for _, ordered in stored):
+            infos = {name: infos[name] for name in layout.order(list(infos))}
+            whole = dataclasses.replace(whole, meta=dataclasses.replace(whole.meta, attacks=infos))
+        survivors = [name for name, info in infos.items() if info.coverage == "standing"]
+        searched = any(info.settings.get("find_worst") for info in infos.values())
+        layout.check_covered(whole.frame, list(infos), survivors, searched)
+        return whole
+
+
+def digest(values: Array) -> str:
+    """SHA-256 of an array's bytes."""
+    return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
+
+
+def _stored(path: Path) -> tuple[Records, bool]:
+    """The records of one file, and whether its metadata keep the order of the attacks."""
+    table, text, sealed_ = sealed.read(path)
+    try:
         probs = None
         if "probs" in table.column_names:
             width = table.schema.field("probs").type.list_size
-            chunks = [np.asarray(chunk.flatten()) for chunk in table.column("probs").chunks]
-            probs = np.concatenate(chunks).reshape(-1, width)
+            probs = table.column("probs").combine_chunks().flatten().to_numpy().reshape(-1, width)
             table = table.drop_columns(["probs"])
-        metas = [Meta.from_json((part.schema.metadata or metadata)[b"classwise"]) for part in tables]
-        return cls(table.to_pandas(), dataclasses.replace(metas[0], stats=_total(meta.stats for meta in metas)), probs)
+        return Records(table.to_pandas(), Meta.from_json(text), probs), sealed_
+    except Exception as error:  # files that were not sealed may hold anything
+        raise sealed.unreadable(path, error) from error
+
+
+def _joined(paths: Sequence[Path], parts: Sequence[Records]) -> Records:
+    """Several files below one another; they must be of one run."""
+    for path, part in zip(paths, parts, strict=True):
+        if part.class_names != parts[0].class_names:
+            raise UserError(f"{path} is of another run than {paths[0]}: its classes are others. Remove one of them.")
+    return parts[0] if len(parts) == 1 else Records.concat(parts)
 
 
 def _total(stats: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:

@@ -5,28 +5,23 @@ from __future__ import annotations
 import html
 import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 
 from classwise import metrics, points, tables
-from classwise.errors import UserError
-from classwise.findings import Finding
+from classwise.errors import UserError, unknown
+from classwise.findings import Finding, Level
 from classwise.metrics import confusion as confusion_metric
 from classwise.metrics import curve as curve_metric
 from classwise.metrics import worst as worst_metric
 from classwise.records import CLEAN, WORST_CASE, Array, Records
+from classwise.run_folder import read_config
 from classwise.spec import number
 from classwise.storage import safe_name, whole_file
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 SCHEMA = 1  # of summary.json; docs/summary.md describes it
 
@@ -111,7 +106,16 @@ class Audit:
                 "adversarial images are kept in the run folder: audit with out=… and save_adversarial=True."
             )
         name = attack or (self.attacks[0] if self.attacks else CLEAN)
-        return points.read(self.folder, self.names.index(name), name)
+        if name not in self.names:
+            raise unknown("attack in this audit", name, self.names)
+        found = points.read(self.folder, name)
+        kept = self.records.meta.stats.get(name, {}).get("kept", len(found["index"]))
+        if len(found["index"]) != kept:
+            raise UserError(
+                f"{self.folder} holds {len(found['index'])} of the {kept:g} adversarial images of {name}. Repeat the "
+                "audit's command, which computes the others again."
+            )
+        return found
 
     def summary(self) -> dict[str, Any]:
         """Everything in one JSON-ready dictionary; see docs/summary.md for the schema."""
@@ -153,18 +157,10 @@ class Audit:
     @classmethod
     def load(cls, folder: str | Path) -> Audit:
         """A finished audit from its run folder."""
+        if not isinstance(folder, (str, Path)):
+            raise UserError(f"an audit is loaded from its run folder, a path; got {folder!r}.")
         folder = Path(folder)
-        if not (folder / "summary.json").is_file():
-            raise UserError(f"{folder} holds no finished audit (no summary.json). Finish it with the same command.")
-        try:
-            summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-            findings = [Finding(**finding) for finding in summary["findings"]]
-            timing, confidence = summary["timing"], summary["confidence"]
-        except (ValueError, KeyError, TypeError, OSError) as error:
-            raise UserError(
-                f"{folder / 'summary.json'} is damaged ({error}). Repeat the audit's command: it writes the summary "
-                "anew from the records."
-            ) from error
+        findings, timing, confidence = _read_summary(folder)
         return cls(Records.read(folder), findings, timing, read_config(folder), folder, confidence)
 
     def chart(self, figure: str, **options: Any) -> Any:
@@ -206,6 +202,32 @@ class Audit:
     __repr__ = __str__
 
 
+def _read_summary(folder: Path) -> tuple[list[Finding], dict[str, Any], float]:
+    """Findings, timing and confidence of a finished audit; all else is computed from the records."""
+    path = folder / "summary.json"
+    try:
+        if not path.is_file():
+            raise UserError(f"{folder} holds no finished audit (no summary.json). Finish it with the same command.")
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        findings = [Finding(**finding) for finding in summary["findings"]]
+        timing, confidence = dict(summary["timing"]), summary["confidence"]
+        costs = [cost for spent in timing.get("attacks", {}).values() for cost in spent.values()]
+        times = (timing.get("wall_seconds", 0), *costs)
+        if not all(isinstance(value, (int, float)) for value in (confidence, *times)) or not 0 < confidence < 1:
+            raise ValueError("confidence or a time is no number")
+        words = [word for finding in findings for word in finding.to_dict().values()]
+        if not all(isinstance(word, str) for word in words) or {f.level for f in findings} - {*get_args(Level)}:
+            raise ValueError("a finding is not made of text")
+    except UserError:
+        raise
+    except Exception as error:  # what a damaged file holds may be anything
+        raise UserError(
+            f"{path} is damaged ({type(error).__name__}: {error}). Repeat the audit's command: it writes the summary "
+            "again from the records."
+        ) from error
+    return findings, timing, confidence
+
+
 def _rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
     """A table as JSON-ready rows; what is not finite is None."""
     finite = table.astype(object).where(table.notna() & ~table.isin([math.inf]), None)
@@ -220,15 +242,6 @@ def told_apart(folders: Sequence[str | Path]) -> list[str]:
             raise UserError(f"the run {folders[place]} is given twice; give each run once.")
     depth = next(d for d in range(1, 10_000) if len({own[-d:] for own in parts}) == len(parts))
     return ["/".join(own[-depth:]) for own in parts]
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The settings a run folder was made with; empty if they are not there."""
-    path = folder / "config.toml"
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path} is damaged ({error}); begin the run anew with --overwrite.") from error
 
 
 def refuse_other_kind(folder: Path, kind: str) -> None:

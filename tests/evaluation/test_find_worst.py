@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -210,6 +211,29 @@ class TestRunFolder:
         assert find(out=tmp_path / "run").by_class().equals(first.by_class())
         assert self.parts(tmp_path / "run") == parts
         assert set(cw.Records.read(path).index) == set(whole.index)
+
+    @pytest.mark.parametrize("damage", ["fewer images", "an attack short", "twice", "of other images"])
+    def test_a_part_that_is_not_whole_is_attacked_again(self, find: Find, tmp_path: Path, damage: str) -> None:
+        attacks = ["fgsm", "pgd-5"]
+        first = find(attacks, out=tmp_path / "run")
+        path = tmp_path / "run" / "records" / "worst-00001.parquet"
+        whole, other = cw.Records.read(path), path.with_name("worst-00002.parquet")
+        keep = {
+            "fewer images": whole.index != whole.index[0],
+            "an attack short": (whole.frame["attack"] == "fgsm").to_numpy(),
+        }
+        if damage in keep:
+            whole.take(np.flatnonzero(keep[damage])).write(path)
+        elif damage == "twice":
+            other.write_bytes(path.read_bytes())
+        else:
+            frame = whole.frame.assign(index=whole.frame["index"] + 100_000)
+            dataclasses.replace(whole, frame=frame).write(path)
+        again = find(attacks, out=tmp_path / "run")
+        assert again.by_class().equals(first.by_class())
+        assert (again.passes, again.full_passes) == (first.passes, first.full_passes)
+        stored = cw.Records.read(tmp_path / "run")  # each image once
+        assert set(stored.of("pgd-5").index) == set(again.records.of("pgd-5").index)
 
     def test_is_not_taken_for_an_audit(self, find: Find, full: Callable[..., cw.Audit], tmp_path: Path) -> None:
         find(out=tmp_path / "run")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ import pytest
 from made_job import EPS, job_of
 from torch import Tensor, nn
 
-import classwise.records
 from classwise.attacks.pgd import Pgd
 from classwise.datasets.images import Images
 from classwise.errors import UserError
@@ -146,11 +146,15 @@ class TestParts:
         assert again.meta.stats == whole.meta.stats
         assert stamps == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")}
 
-    @pytest.mark.parametrize("damage", ["truncated", "emptied", "overwritten", "removed", "of other examples", "short"])
+    @pytest.mark.parametrize(
+        "damage", ["truncated", "emptied", "overwritten", "removed", "of other examples", "short", "of another attack"]
+    )
+    @pytest.mark.parametrize("coverage", ["all", "standing"])
     def test_a_damaged_part_is_computed_again(
-        self, net: nn.Module, images: Images, tmp_path: Path, damage: str
+        self, net: nn.Module, images: Images, tmp_path: Path, damage: str, coverage: str
     ) -> None:
-        whole = run.evaluate(job_of(net, images, folder=tmp_path))
+        job = job_of(net, images, folder=tmp_path, coverage=coverage)
+        whole = run.evaluate(job)
         part = tmp_path / "records" / "02-pgd-5-00001.parquet"
         content = part.read_bytes()
         if damage == "truncated":
@@ -163,11 +167,29 @@ class TestParts:
             part.unlink()
         elif damage == "of other examples":
             part.write_bytes((tmp_path / "records" / "02-pgd-5-00002.parquet").read_bytes())
+        elif damage == "of another attack":
+            part.write_bytes((tmp_path / "records" / "01-fgsm-00001.parquet").read_bytes())
         else:
             Records.read(part).take(np.arange(5)).write(part)
-        again = run.evaluate(job_of(net, images, folder=tmp_path))
+        again = run.evaluate(job)
         assert again.frame[EXACT].equals(whole.frame[EXACT])
-        assert Records.read(part).frame[EXACT].equals(whole.take(np.arange(250, 300)).frame[EXACT])
+        assert part.read_bytes()[-4:] == b"PAR1"
+        assert len(Records.read(tmp_path)) == len(whole)
+        assert set(Records.read(part).index) == set(whole.of("pgd-5").index) & set(range(50, 100))
+
+    def test_any_flip_or_cut_of_any_part_is_repaired(self, net: nn.Module, images: Images, tmp_path: Path) -> None:
+        """Whatever the damage makes Arrow raise, the same command gives the same rows."""
+        job = job_of(net, images, {"pgd-2": Pgd(steps=2)}, folder=tmp_path, coverage="standing")
+        whole, chance = run.evaluate(job), random.Random(0)
+        parts = sorted((tmp_path / "records").iterdir())
+        for _ in range(6):
+            for path in parts:  # all at once: a run reads every part
+                content = bytearray(path.read_bytes())
+                content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+                path.write_bytes(content if chance.random() < 0.8 else content[: chance.randrange(len(content))])
+            again = run.evaluate(job)
+            assert again.frame[EXACT].equals(whole.frame[EXACT])
+            np.testing.assert_array_equal(again.probs, whole.probs)
 
 
 class TestDisk:
@@ -187,7 +209,7 @@ class TestDisk:
             write_table(table, handle, **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr(classwise.records.pq, "write_table", full)
+            patch.setattr(pq, "write_table", full)
             with pytest.raises(UserError, match=r"cannot write .*01-fgsm-00001.parquet: No space left.*is kept"):
                 run.evaluate(job_of(net, images, folder=tmp_path))
         assert sorted(path.name for path in (tmp_path / "records").iterdir()) == [

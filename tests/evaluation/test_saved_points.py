@@ -93,3 +93,19 @@ def test_they_need_a_run_folder(data: tuple[Tensor, Tensor], tmp_path: Path) -> 
         cw.audit(Threshold(), data, "fgsm").adversarial()
     with pytest.raises(UserError, match="--save-adversarial"):
         cw.audit(Threshold(), data, "fgsm", out=tmp_path).adversarial("fgsm")
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "emptied", "removed", "no archive"])
+def test_a_damaged_file_is_named_and_computed_again(data: tuple[Tensor, Tensor], tmp_path: Path, damage: str) -> None:
+    before = audit_of(data, tmp_path, "2/255").adversarial()
+    (path,) = (tmp_path / "adversarial").glob("*.npz")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 1
+    new = {"flipped": content, "cut": content[:200], "emptied": b"", "no archive": b"\x93NUMPY" + content[:99]}
+    path.unlink() if damage == "removed" else path.write_bytes(new[damage])
+    problem = "no adversarial images of pgd-6" if damage == "removed" else "cannot read the adversarial images"
+    with pytest.raises(UserError, match=problem):
+        cw.Audit.load(tmp_path).adversarial()
+    again = audit_of(data, tmp_path, "2/255").adversarial()
+    assert all((before[key] == again[key]).all() for key in before)
+    assert bytes(content) != path.read_bytes()

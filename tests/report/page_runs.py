@@ -66,7 +66,7 @@ def write_images(folder: Path, audit: Audit) -> None:
     exact = before.copy()
     exact[:, 0, 0, 0] += np.float32(8 / 255)
     place = folder / "adversarial" / "01-pgd-20-00000.npz"
-    points.write(place, index, label, broken["prediction"].to_numpy(), exact, before)
+    points.write(place, "pgd-20", index, label, broken["prediction"].to_numpy(), exact, before)
 
 
 def write_training(folder: Path, epochs: int = 3) -> Path:

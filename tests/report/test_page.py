@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
 import json
 import re
@@ -325,9 +326,10 @@ def test_the_budget_gives_every_cell_an_image_before_any_gets_two(folders: list[
 def test_an_image_broken_at_a_smaller_radius_is_found_there(tmp_path: Path) -> None:
     radii = {"pgd-20": 0.1, "pgd-20@2": 0.2}
     infos = {name: AttackInfo({"name": "pgd"}, eps=eps, family="pgd-20") for name, eps in radii.items()}
-    audit = write_run(tmp_path, infos=infos)
+    audit = write_run(tmp_path)
     again = audit.records.of("pgd-20").frame.assign(attack="pgd-20@2")
-    both = Records(pd.concat([audit.records.frame, again], ignore_index=True), audit.records.meta)
+    meta = dataclasses.replace(audit.records.meta, attacks={"clean": AttackInfo(), **infos})
+    both = Records(pd.concat([audit.records.frame, again], ignore_index=True), meta)
     found, _, _ = flips.collect({"run": Audit(both, folder=tmp_path)}, 10**9)
     assert found["run"]["pgd-20@2"]["0,1"][0]["attack"] == "pgd-20"
 
@@ -364,7 +366,8 @@ def test_ten_classes_with_images_stay_under_five_megabytes(tmp_path: Path) -> No
         before = rng.random((len(broken), 3, 32, 32), dtype=np.float32)
         after = (before + rng.choice(np.float32([-8, 8]) / 255, before.shape)).clip(0, 1)
         place = tmp_path / run / "adversarial" / "01-pgd-20-00000.npz"
-        points.write(place, *(broken[key].to_numpy() for key in ("index", "label", "prediction")), after, before)
+        columns = (broken[key].to_numpy() for key in ("index", "label", "prediction"))
+        points.write(place, "pgd-20", *columns, after, before)
         folders.append(tmp_path / run)
     begin = time.process_time()
     out = report.build(folders, tmp_path / "page.html")

@@ -40,7 +40,8 @@ from classwise.evaluation.landscape import landscape as loss_slices
 from classwise.evaluation.speed import AMP, Fast, accelerate
 from classwise.models import check_model
 from classwise.records import CLEAN, MOST_PROBS, AttackInfo, Coverage, Meta, Protocol
-from classwise.results import Audit, read_config, write_text
+from classwise.results import Audit, write_text
+from classwise.run_folder import read_config
 from classwise.run_lock import one_writer
 from classwise.spec import Count, OpenShare, Seed, settle
 from classwise.terminal import progress_bar

@@ -35,7 +35,7 @@ from classwise.evaluation import jobs, run
 from classwise.evaluation.inputs import Eps, attacks_of, images_of, module_of, spec_of
 from classwise.findings import Finding
 from classwise.metrics import accuracy
-from classwise.records import CLEAN, Array, Records
+from classwise.records import CLEAN, Array, Part, Records, digest
 from classwise.results import write_text
 from classwise.run_lock import one_writer
 from classwise.terminal import progress_bar
@@ -278,15 +278,35 @@ class Attacked:
         place = {index: row for row, index in enumerate(job.images.positions.tolist())}
         made = cls(job, place, np.zeros(len(job.images), bool), np.zeros(len(job.images), bool))
         for path in [] if job.folder is None else sorted(job.folder.glob("records/worst-*.parquet")):
-            try:
-                part = Records.read(path)
-            except UserError:
-                path.unlink()  # damaged on disk: its images are attacked again
+            part = made._complete(path)
+            if part is None:
+                path.unlink()  # its images are attacked again
                 continue
             made._add(part)
             for name in job.attacks:
                 job.report(name, part.frame["index"].nunique())
         return made
+
+    def _complete(self, path: Path) -> Records | None:
+        """The part in a file; None if it is damaged, of other images, of images there already, or not whole."""
+        try:
+            part = Records.read(path)
+        except UserError:
+            return None
+        first, *later = self.job.attacks
+        shown = np.sort(part.of(first).index) if first in part.attacks else np.zeros(0, np.int64)
+        stated = part.meta.part
+        fits = (
+            part.class_names == self.job.meta.class_names
+            and all(index in self.place and not self.known[self.place[index]] for index in shown.tolist())
+            and (stated is None or stated.covers == digest(shown))
+            and set(part.attacks) <= set(self.job.attacks)
+        )
+        for name in (first, *later):
+            own = part.take(np.flatnonzero((part.frame["attack"] == name).to_numpy()))
+            fits = fits and np.array_equal(np.sort(own.index), shown)
+            shown = np.setdiff1d(shown, own.index[~own.correct])
+        return part if fits else None
 
     def stood(self, rows: IntArray) -> Array:
         """Whether no attack broke the images at `rows`; those not attacked yet are attacked now, part by part."""
@@ -314,8 +334,10 @@ class Attacked:
         )
         part = part.take(np.flatnonzero((part.frame["attack"] != CLEAN).to_numpy()))
         if job.folder is not None:
-            paths = (job.folder / "records" / f"worst-{number:05d}.parquet" for number in itertools.count())
-            run.write_part(part, next(path for path in paths if not path.exists()))
+            paths = ((n, job.folder / "records" / f"worst-{n:05d}.parquet") for n in itertools.count())
+            number, path = next((n, path) for n, path in paths if not path.exists())
+            about = Part("", number, digest(np.sort(job.images.positions[rows])))
+            run.write_part(dataclasses.replace(part, meta=dataclasses.replace(part.meta, part=about)), path)
         self._add(part)
 
     def _add(self, part: Records) -> None:

@@ -1,7 +1,7 @@
 """model + data + attacks → Records, part by part.
 
 The data is cut into parts; each part is attacked by every attack in turn and its rows are written at once, whole or
-not at all. A finished part is never computed again, so a run that was killed goes on where it was. The plan (batch
+not at all. A finished part is never computed again, so a run that was killed resumes where it stopped. The plan (batch
 and part size) is fixed when a run begins and kept with it: a resumed run makes the same batches and so the same rows.
 """
 
@@ -25,8 +25,8 @@ from classwise.errors import UserError
 from classwise.evaluation.active import Judge, Outcome
 from classwise.evaluation.jobs import Job
 from classwise.evaluation.workers import attack_places
-from classwise.records import CLEAN, COLUMNS, Array, Records
-from classwise.storage import safe_name
+from classwise.records import CLEAN, COLUMNS, Array, Meta, Part, Records, digest
+from classwise.run_folder import part_name
 
 
 def evaluate(job: Job) -> Records:
@@ -37,10 +37,10 @@ def evaluate(job: Job) -> Records:
         rows = np.arange(begin, min(begin + job.plan.part, len(job.images)))
         before: dict[str, Records] = {}
         for place, (name, attack) in enumerate(attacks.items()):
-            path = None if job.folder is None else job.folder / "records" / part_name(place, name, number)
-            records = _finished(path, job.images.positions[rows], complete=not job.standing(name))
+            path = None if job.folder is None else job.folder / "records" / f"{part_name(place, name, number)}.parquet"
+            records = None if path is None else _finished(job, name, number, rows, before, path)
             if records is None:
-                records = _attack_part(job, name, attack, rows, before, path)
+                records = _attack_part(job, name, attack, number, rows, before, path)
                 if path is not None:
                     write_part(records, path)
             else:
@@ -48,11 +48,6 @@ def evaluate(job: Job) -> Records:
             before[name] = records
         done.extend(before.values())
     return Records.concat(done)
-
-
-def part_name(place: int, attack: str, number: int) -> str:
-    """``01-pgd-20-00003.parquet``: sorts by attack in the order they ran, then by part."""
-    return f"{place:02d}-{safe_name(attack)}-{number:05d}.parquet"
 
 
 def write_part(records: Records, path: Path) -> None:
@@ -70,8 +65,11 @@ def cannot_write(path: Path, error: OSError) -> UserError:
     )
 
 
-def _write_points(job: Job, path: Path, part: Images, outcome: Outcome, keep: IntArray) -> dict[str, float]:
-    """Store the points at which the attack itself broke an example, and try them rounded to 8 bits.
+def _write_points(
+    job: Job, name: str, path: Path, part: Images, outcome: Outcome, keep: IntArray
+) -> tuple[dict[str, float], str]:
+    """Store the points at which the attack itself broke an example, and try them rounded to 8 bits; return how many
+    there are and the file's digest.
 
     Not of what was misclassified anyway, or broken before by the same attack at a smaller radius.
     """
@@ -88,28 +86,63 @@ def _write_points(job: Job, path: Path, part: Images, outcome: Outcome, keep: In
         x = (torch.from_numpy(points.rounded(exact[rows])).float() / 255).to(job.device)
         y = torch.from_numpy(broken.labels[rows]).to(job.device)
         prediction[rows] = judge(x, x, y, torch.zeros(len(x), device=job.device))["prediction"].cpu().numpy()
-    place = path.parent.parent / "adversarial" / f"{path.stem}.npz"
+    place = _points_path(path)
     try:
-        points.write(place, broken.positions, broken.labels, prediction, exact, clean)
+        written = points.write(place, name, broken.positions, broken.labels, prediction, exact, clean)
     except OSError as error:
         raise cannot_write(place, error) from error
-    return {"kept": len(found), "survive_rounding": int((prediction != broken.labels).sum())}
+    return {"kept": len(found), "survive_rounding": int((prediction != broken.labels).sum())}, written
 
 
-def _finished(path: Path | None, index: IntArray, complete: bool) -> Records | None:
-    """The part as an earlier run left it; None if it is not there, not readable, or not of these examples."""
-    if path is None or not path.exists():
+def _points_path(path: Path) -> Path:
+    """Where the adversarial images of a part of the records are kept."""
+    return path.parent.parent / "adversarial" / f"{path.stem}.npz"
+
+
+def _finished(
+    job: Job, name: str, number: int, rows: IntArray, before: Mapping[str, Records], path: Path
+) -> Records | None:
+    """The part as an earlier run left it; None, so that it is computed again, if it is not there, damaged, or not of
+    exactly the examples that this part is about."""
+    if not path.exists():
         return None
     try:
         records = Records.read(path)
     except UserError:
-        return None  # damaged on disk: computed again and written over
-    fits = np.array_equal(records.index, index) if complete else np.isin(records.index, index).all()
-    return records if fits else None
+        return None
+    covered = job.images.positions[rows]
+    shown = covered[_survivors(covered, before)] if job.standing(name) else covered
+    part = records.meta.part or Part(name, number, digest(covered))  # written before parts said what they are
+    fits = (
+        (part.attack, part.number, part.covers) == (name, number, digest(covered))
+        and np.array_equal(records.index, shown)
+        and (records.frame["attack"] == name).all()
+        and records.class_names == job.meta.class_names
+        and (records.probs is not None) == job.probs
+    )
+    if fits and job.save_adversarial and name != CLEAN:
+        fits = points.intact(_points_path(path), part.points)
+    # Files written before the order of the attacks was kept have it sorted.
+    ordered = dataclasses.replace(records.meta, attacks=job.meta.attacks)
+    return dataclasses.replace(records, meta=ordered) if fits else None
+
+
+def _survivors(positions: IntArray, before: Mapping[str, Records]) -> Array:
+    """Which examples no earlier attack has broken."""
+    standing = np.ones(len(positions), bool)
+    for earlier in before.values():
+        standing &= ~np.isin(positions, earlier.index[~earlier.correct])
+    return standing
 
 
 def _attack_part(
-    job: Job, name: str, attack: Attack, rows: IntArray, before: Mapping[str, Records], path: Path | None
+    job: Job,
+    name: str,
+    attack: Attack,
+    number: int,
+    rows: IntArray,
+    before: Mapping[str, Records],
+    path: Path | None,
 ) -> Records:
     part, eps = job.images.take(rows), job.radii.get(name, job.eps)[rows]
     begin = time.perf_counter()
@@ -122,9 +155,7 @@ def _attack_part(
             _inherit(outcome, before[job.after[name]], part)
         standing = ~outcome.done
     if job.standing(name):
-        for earlier in before.values():
-            broken = earlier.index[~earlier.correct]
-            standing &= ~np.isin(part.positions, broken)
+        standing &= _survivors(part.positions, before)
     job.report(name, int((~standing).sum()))
     places = np.flatnonzero(standing)
     if name != CLEAN:  # the hardest to break first: workers get equal shares, and batches empty quickly at the end
@@ -142,9 +173,12 @@ def _attack_part(
         "outside": outcome.outside,
         "attacked": len(places),
     }
+    kept = None
     if keeping and path is not None:  # before the rows: a part whose rows are there is complete
-        stats |= _write_points(job, path, part.take(keep), outcome, keep)
-    return _to_records(job, name, part.take(keep), eps[keep], outcome, keep, stats)
+        counts, kept = _write_points(job, name, path, part.take(keep), outcome, keep)
+        stats |= counts
+    meta = dataclasses.replace(job.meta, stats={name: stats}, part=Part(name, number, digest(part.positions), kept))
+    return _to_records(job, name, part.take(keep), eps[keep], outcome, keep, meta)
 
 
 def _inherit(outcome: Outcome, before: Records, part: Images) -> None:
@@ -159,15 +193,11 @@ def _inherit(outcome: Outcome, before: Records, part: Images) -> None:
     outcome.done[at] = True
 
 
-def _to_records(
-    job: Job, name: str, part: Images, eps: Array, outcome: Outcome, keep: IntArray, stats: Mapping[str, float]
-) -> Records:
+def _to_records(job: Job, name: str, part: Images, eps: Array, outcome: Outcome, keep: IntArray, meta: Meta) -> Records:
     radius = np.zeros(len(part)) if name == CLEAN else eps
     columns: dict[str, Any] = {"index": part.positions, "label": part.labels, "attack": name, "eps": radius}
     columns |= {key: column[keep] for key, column in outcome.columns.items()}
     # The types they are stored in, so that a part just computed and one read back are equal to the last bit.
     types = {key: COLUMNS[key].to_pandas_dtype() for key in columns if key != "attack"}
     frame = pd.DataFrame(columns).astype(types)
-    return Records(
-        frame, dataclasses.replace(job.meta, stats={name: stats}), outcome.probs[keep] if job.probs else None
-    )
+    return Records(frame, meta, outcome.probs[keep] if job.probs else None)

@@ -21,7 +21,8 @@ from classwise.evaluation.audit import audit
 from classwise.evaluation.folder import check_same, fingerprint_data, fingerprint_model, plain
 from classwise.evaluation.inputs import default_device, usable
 from classwise.models import load_model, read_checkpoint
-from classwise.results import Audit, read_config, refuse_other_kind, write_text
+from classwise.results import Audit, refuse_other_kind, write_text
+from classwise.run_folder import read_config
 from classwise.run_lock import writing
 from classwise.storage import remove
 from classwise.training import recipe
