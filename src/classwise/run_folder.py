@@ -43,15 +43,16 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         config = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except (ValueError, OSError, RecursionError) as error:
-        raise _damaged(path, str(error)) from error
+        raise damaged(path, str(error)) from error
     tables = {name: config[name] for name in _SECTIONS if name in config and "method" not in config}
     for name, table in {**tables, **{f"attacks.{k}": v for k, v in _table(tables.get("attacks")).items()}}.items():
         if not isinstance(table, dict):
-            raise _damaged(path, f"{name} is {table!r}, not a table")
+            raise damaged(path, f"{name} is {table!r}, not a table")
     return config
 
 
-def _damaged(path: Path, reason: str) -> UserError:
+def damaged(path: Path, reason: str) -> UserError:
+    """An error for a config.toml that cannot be what was written."""
     return UserError(
         f"{path} is damaged ({reason}). Restore it from a copy, or begin the run from scratch with --overwrite."
     )

@@ -15,20 +15,20 @@ from classwise.attacks.nattack import Nattack
 from classwise.attacks.noise import Noise
 from classwise.attacks.pgd import Pgd
 from classwise.attacks.rows import Attack
+from classwise.errors import UserError
 from classwise.evaluation import jobs
 from classwise.records import Meta
 
 
 class TestPlan:
-    @pytest.mark.parametrize(("seconds", "part"), [(0.02, 96), (2.0, 16)])
-    def test_it_cuts_whole_rounds_of_batches(
-        self, net: nn.Module, monkeypatch: pytest.MonkeyPatch, seconds: float, part: int
-    ) -> None:
-        """The quickest of three passes counts; an attack of 16 steps takes 9 passes on average; at least two rounds."""
-        clock = iter([0, 5 * seconds, 0, 8 * seconds, 0, 4 * seconds])  # of 4 images
-        monkeypatch.setattr(jobs.time, "perf_counter", lambda: next(clock))
+    @pytest.mark.parametrize(("rate", "part"), [(1e6, 96), (1e4, 16)])
+    def test_it_cuts_whole_rounds_of_batches(self, monkeypatch: pytest.MonkeyPatch, rate: float, part: int) -> None:
+        """A pass there and back of 64·78 products and sums is 0.02 s at 10⁶ a second; 16 steps are 9 passes."""
         monkeypatch.setattr(jobs, "_SECONDS_PER_PART", 18)
+        monkeypatch.setattr(jobs, "_CPU_RATE", rate / torch.get_num_threads())
+        net = nn.Sequential(nn.Flatten(), nn.Linear(64, 78))  # 2 · 64 · 78 = 9984 operations
         attacks: dict[str, Attack] = {"pgd": Pgd(steps=8, restarts=2)}
+        assert jobs.pass_seconds(net, torch.rand(4, 1, 8, 8), gradient=True) == pytest.approx(2 * 9984 / rate)
         planned = jobs.plan(net, torch.rand(4, 1, 8, 8), 1000, attacks, batch=4, workers=2)
         assert planned == jobs.Plan(batch=4, part=part, workers=2)  # 18 s / (0.02 s · 9) = 100 images, of rounds of 8
 
@@ -38,16 +38,30 @@ class TestPlan:
         assert jobs.plan(net, x, 5, ATTACKS, batch=16, workers=2).part == 5
 
     def test_attacks_of_many_questions_get_short_parts(self) -> None:
-        """A step of N Attack asks 300 times: 500 rounds of a model that takes a millisecond are minutes per image."""
+        """A step of N Attack asks 300 times: 500 rounds of a model that takes milliseconds are minutes per image."""
 
-        def slow(x: Tensor) -> Tensor:
-            time.sleep(0.004)
+        def black_box(x: Tensor) -> Tensor:
             return x.flatten(1)[:, :2]
 
         attacks: dict[str, Attack] = {"nattack": Nattack()}
-        assert jobs.plan(slow, torch.rand(4, 1, 8, 8), 5000, attacks, batch=256, workers=1).part == 16
+        assert jobs.plan(black_box, torch.rand(4, 1, 8, 8), 5000, attacks, batch=256, workers=1).part == 16
         short: dict[str, Attack] = {"nattack": Nattack(rounds=1, population=2)}
-        assert jobs.plan(slow, torch.rand(4, 1, 8, 8), 5000, short, batch=256, workers=1).part > 512
+        assert jobs.plan(black_box, torch.rand(4, 1, 8, 8), 5000, short, batch=256, workers=1).part > 512
+
+    def test_it_does_not_depend_on_how_long_a_pass_takes(self, net: nn.Module) -> None:
+        class Slow(nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                time.sleep(0.02)
+                return net(x)  # type: ignore[no-any-return]
+
+        attacks: dict[str, Attack] = {"pgd": Pgd(steps=100_000)}
+        plans = [jobs.plan(model, torch.rand(8, 1, 8, 8), 10**6, attacks, 16, 1) for model in (net, Slow(), net)]
+        assert plans[0] == plans[1] == plans[2]
+
+    @pytest.mark.parametrize("size", [-5, 0, 2.5, "many", True, None])
+    def test_sizes_are_whole_numbers(self, size: Any) -> None:
+        with pytest.raises(UserError, match="part of a plan must be a whole number of at least 1"):
+            jobs.Plan(8, size)
 
 
 def test_settings_of_any_attack_can_be_written_down() -> None:

@@ -7,6 +7,7 @@ import errno
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import torch
 from torch import nn
 
 import classwise as cw
+from classwise import results
 from classwise.datasets.images import Images
 from classwise.errors import UserError
 from classwise.evaluation import jobs, run
@@ -77,6 +79,36 @@ def test_the_same_command_again_computes_nothing(
     again = audit(batch_size=4)  # the plan is the one the run began with
     assert again.records.frame.equals(first.records.frame)
     assert again.timing["batch"] == 16
+
+
+def test_the_plan_is_the_one_on_disk_also_when_the_run_begins(
+    audit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer may have settled on other parts between our look and our writing."""
+
+    def another(path: Path, text: str) -> None:
+        results.write_text(path, text.replace("part = 16", "part = 24"))
+
+    monkeypatch.setattr("classwise.evaluation.folder.write_text", another)
+    assert audit().timing["part"] == 24
+    assert len(records_of(tmp_path / "run")) == 6
+
+
+def test_two_runs_of_one_command_are_equal_to_the_last_bit(
+    net: nn.Module, images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the machine is quicker the second time, so that larger parts would take as long."""
+    monkeypatch.setattr(jobs, "_SECONDS_PER_PART", 0.01)
+    settings: Any = {"eps": EPS, "coverage": "standing", "batch_size": 16}
+    one = cw.audit(net, images, ["pgd-7", "fgsm"], out=tmp_path / "one", **settings)
+    clock = time.perf_counter
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() / 100)
+    other = cw.audit(net, images, ["pgd-7", "fgsm"], out=tmp_path / "other", **settings)
+    assert one.config["plan"] == other.config["plan"]
+    assert one.config["plan"]["part"] < len(images)
+    assert one.records.frame.equals(other.records.frame)
+    np.testing.assert_array_equal(one.records.probs, other.records.probs)
+    assert records_of(tmp_path / "one") == records_of(tmp_path / "other")
 
 
 def test_a_loaded_audit_is_the_one_that_was_run(audit: Run, tmp_path: Path) -> None:
@@ -180,7 +212,8 @@ def test_overwrite_does_nothing_to_a_folder_that_is_being_written(audit: Run, tm
 
 def test_a_damaged_config_is_an_error_that_says_what_to_do(audit: Run, tmp_path: Path) -> None:
     audit()
-    for content in (b"\xff\xfe\x00", b"[audit", b"", b"plan = 3", b"[plan]\nsize = 3"):
+    plans = (b"plan = 3", b"[plan]\nsize = 3", b"[plan]\nbatch = 16\npart = -5", b"[plan]\nbatch = 16\npart = 'x'")
+    for content in (b"\xff\xfe\x00", b"[audit", b"", *plans):
         (tmp_path / "run" / "config.toml").write_bytes(content)
         with pytest.raises(UserError, match=r"config\.toml is damaged .*--overwrite"):
             audit()

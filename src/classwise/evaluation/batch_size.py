@@ -17,7 +17,7 @@ def choose_batch(model: nn.Module, example: Tensor, workers: int = 1) -> int:
     same every time. `at_most` makes it small enough for few images.
 
     CPU: the largest activation of all workers' batches stays within 8 MiB, where caches still help. Otherwise: two
-    copies of all activations in 40% of the free memory.
+    copies of all activations in 40% of the memory.
     """
     sizes: list[int] = []
 
@@ -35,8 +35,9 @@ def choose_batch(model: nn.Module, example: Tensor, workers: int = 1) -> int:
             hook.remove()
     sizes = sizes or [example[0].numel() * example.element_size()]
     if example.device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(example.device)
-        fits = int(0.4 * free / (2 * sum(sizes)))
+        # What is free just now would differ from run to run; where it is too little, the batch is halved.
+        memory = torch.cuda.get_device_properties(example.device).total_memory
+        fits = int(0.4 * memory / (2 * sum(sizes)))
     elif example.device.type == "cpu":
         fits = 8 * 2**20 // (workers * max(sizes))
     else:

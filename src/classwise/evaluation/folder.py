@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,8 @@ from classwise.errors import UserError
 from classwise.evaluation.jobs import Plan
 from classwise.records import Array
 from classwise.results import refuse_other_kind, write_text
+from classwise.run_folder import damaged, read_config
 from classwise.storage import remove
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 #: All that an audit or a search leaves, and the mark of a study whose job it was; what says that it is finished first.
 _FILES = (
@@ -76,15 +71,16 @@ def settle(folder: Path, config: Mapping[str, Any], plan: Plan, overwrite: bool 
     except OSError as error:
         raise UserError(f"cannot use {folder} as a run folder: {error.strerror or error}.") from error
     write_text(path, tomli_w.dumps(plain({**config, "plan": vars(plan)})))
-    return plan
+    return _resume(path, config)
 
 
 def _resume(path: Path, config: Mapping[str, Any]) -> Plan:
+    """The plan a run began with, as the folder has it, once its settings are found to be these."""
+    stored = read_config(path.parent)
     try:
-        stored = tomllib.loads(path.read_text(encoding="utf-8"))
         plan = Plan(**stored.pop("plan"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is damaged ({error}); choose another --out, or --overwrite.") from error
+    except (KeyError, TypeError, UserError) as error:
+        raise damaged(path, str(error)) from error
     check_same(path.parent, stored, config)
     return plan
 

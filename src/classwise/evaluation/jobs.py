@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,16 +11,21 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from classwise import attacks as attack_files
-from classwise.attacks.rows import Attack, Model, evaluations, needs_gradient, value_and_gradient
+from classwise.attacks.rows import Attack, Model, evaluations, needs_gradient
 from classwise.datasets.images import Images
+from classwise.errors import UserError
 from classwise.evaluation.speed import Fast, channels_last
 from classwise.records import CLEAN, Array, AttackInfo, Coverage, Meta, Protocol
 from classwise.threat import Norm
 
 _SECONDS_PER_PART = 20.0  # about how much work a kill may cost
 _MOST_SECONDS = 300.0  # of a part that is made longer to fill the batches
+_CPU_RATE, _GPU_RATE = 3e10, 3e12  # floating-point operations a second, of one CPU thread and of a GPU
+_LEAST_SECONDS = 2e-5  # of one image, however small the model
+_UNSEEN_SECONDS = 2e-3  # of one image, where the work is done elsewhere: a black box
 FEWEST = 8  # examples that are worth a worker of their own
 
 
@@ -32,6 +36,11 @@ class Plan:
     batch: int
     part: int
     workers: int = 1
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise UserError(f"{name} of a plan must be a whole number of at least 1, got {value!r}.")
 
 
 @dataclass(frozen=True)
@@ -67,31 +76,33 @@ class Job:
 
 
 def plan(fast: Model, example: Tensor, count: int, attacks: Mapping[str, Attack], batch: int, workers: int) -> Plan:
-    """Parts of about twenty seconds each, by the measured time of a pass; at least two rounds of batches, unless those
-    take minutes."""
-    x = channels_last(example)
-    differentiate = any(needs_gradient(attack) for attack in attacks.values())
+    """Parts of about twenty seconds each; at least two rounds of batches, unless those take minutes.
 
-    def one_pass() -> None:
-        if differentiate:
-            value_and_gradient(fast, x, torch.Tensor.sum)
-        else:
-            with torch.no_grad():
-                fast(x)
-
-    one_pass()  # the first pays for set-up
-    times = []
-    for _ in range(3):
-        begin = time.perf_counter()
-        one_pass()
-        times.append(time.perf_counter() - begin)
-    seconds = min(times) / len(x)  # the quickest is the least disturbed
+    By the arithmetic of a pass and not by its measured time, so that two runs of one command cut the data alike and
+    their records are equal to the last bit.
+    """
+    gradient = any(needs_gradient(attack) for attack in attacks.values())
+    seconds = pass_seconds(fast, example, gradient)
     whole = max((a.steps * a.restarts * evaluations(a) for a in attacks.values()), default=0)
     passes = whole / 2 + 1  # some examples break early
     at_once = batch * workers
     usual, most = (int(limit / (seconds * passes)) for limit in (_SECONDS_PER_PART, _MOST_SECONDS))
     two_rounds = min(2 * at_once, max(most, 2 * FEWEST * workers))
     return Plan(batch, min(max(usual // at_once * at_once, two_rounds), count), workers)
+
+
+def pass_seconds(model: Model, example: Tensor, gradient: bool) -> float:
+    """About how long one image takes on usual hardware, from the number of its floating-point operations.
+
+    A gradient costs a second pass, backwards. A model whose operations cannot be seen counts as a slow one.
+    """
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(channels_last(example))
+    operations = float(counter.get_total_flops()) / len(example)
+    if not operations:
+        return _UNSEEN_SECONDS
+    rate = _CPU_RATE * torch.get_num_threads() if example.device.type == "cpu" else _GPU_RATE
+    return float(max((1 + gradient) * operations / rate, _LEAST_SECONDS))
 
 
 def along(job: Job, curve: Mapping[str, float]) -> Job:
