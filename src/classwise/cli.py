@@ -176,26 +176,27 @@ def compare(
 @app.command()
 def figure(
     name: Annotated[str, typer.Argument(help="Which figure; see: classwise list figures.")],
-    runs: Annotated[list[Path], typer.Argument(help="Run folders of audits, or of trainings for figures over epochs.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders of audits; of trainings for figures over epochs; folders of studies for theirs.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file: .pdf, .svg, .png, .html or .json.")],
     attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack, for figures of one. [default: the headline one]")] = None,
     width: Annotated[str | None, typer.Option("--width", help="column, page, slide, or a number of points.")] = None,
     change: Annotated[list[str] | None, typer.Option("--set", "-s", help="An option of the figure: key=value; repeatable.")] = None,
 ) -> None:  # fmt: skip
-    """Draw one figure of run folders into a file, for a paper or a talk."""
+    """Draw one figure of run folders, or of a study's folder, into a file, for a paper or a talk."""
     from classwise import figures
+    from classwise.figures import studied
     from classwise.report import page
 
     options: dict[str, Any] = dict(text.partition("=")[::2] for text in change or [])
     if attack is not None:
         options["attack"] = attack
-    found = page.read(runs)
-    over_epochs = figures.source(name) == "histories"
-    chart = (
-        figures.from_histories(name, found.histories, **options)
-        if over_epochs
-        else figures.from_runs(name, found.audits, **options)
-    )
+    kinds = figures.sources(name)
+    if "studies" in kinds and (len(kinds) == 1 or all(map(studied.is_study, runs))):
+        chart = figures.from_studies(name, studied.read(runs), **options)
+    elif "histories" in kinds:
+        chart = figures.from_histories(name, page.read(runs).histories, **options)
+    else:
+        chart = figures.from_runs(name, page.read(runs).audits, **options)
     typer.echo(figures.save(chart, out, width if width is None or width.isalpha() else number(width)))  # type: ignore[arg-type]
 
 

@@ -373,6 +373,15 @@ def test_epochs_shade_from_worst_to_best_class_and_draw_the_overall_line() -> No
     assert ends["class"].tolist() == ["a", "b"]
 
 
+def test_epochs_less_the_mean_of_the_classes() -> None:
+    """Classes at 0.2 and 0.6, then 0.3 and 0.5: off their mean by 0.2, then by 0.1."""
+    table = pd.DataFrame({"epoch": [1, 2], "robust": [0.4, 0.4], "robust:a": [0.2, 0.3], "robust:b": [0.6, 0.5]})
+    chart = figures.from_histories("epochs", {"run": table}, less_mean=True)
+    shown = table_with(chart, "number").set_index(["x", "class"])["value"]
+    assert shown.to_dict() == pytest.approx({(1, "a"): -0.2, (2, "a"): -0.1, (1, "b"): 0.2, (2, "b"): 0.1})
+    assert "robust accuracy less the mean of the classes" in json.dumps(chart.to_dict(validate=False))
+
+
 def test_epochs_single_out_the_classes_asked_for() -> None:
     chart = figures.from_histories("epochs", {"run": history()}, highlight=("b",))
     assert table_with(chart, "number")["class"].unique().tolist() == ["b"]

@@ -10,6 +10,7 @@ import math
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -376,6 +377,27 @@ def test_background_of_every_class_must_be_known() -> None:
 
 
 # ---- panels ------------------------------------------------------------------------------------------------
+
+
+def test_panels_of_an_audit_are_its_most_confident_errors_of_different_classes() -> None:
+    """Five kept images, the third right: of a the surest is image 4, of b image 7; then the other of a."""
+    pixels = np.full((5, 1, 4, 4), 0.5, dtype=np.float32)
+    kept = {
+        "index": np.array([3, 4, 5, 7, 9]), "label": np.array([0, 0, 0, 1, 0]), "prediction": np.array([1, 1, 0, 0, 1]),
+        "clean": pixels, "exact": pixels + 0.1,
+    }  # fmt: skip
+    sure = pd.DataFrame({"confidence": [0.6, 0.9, 0.99, 0.5, 0.7]})
+    rows = SimpleNamespace(frame=sure, index=kept["index"])
+    named = SimpleNamespace(class_names=("a", "b"))
+    audit: Any = SimpleNamespace(
+        attacks=("fgsm", "pgd"), adversarial=lambda _: kept, rows=lambda _: rows, records=named
+    )
+    table = panels._broken("run", audit, None, 3)
+    assert list(dict.fromkeys(table["row"])) == ["a, image 4", "b, image 7", "a, image 9"]
+    assert table.loc[table["column"] == "adversarial", "caption"].tolist() == ["b", "a", "b"]
+    audit.adversarial = lambda _: {key: value for key, value in kept.items() if key != "clean"}
+    with pytest.raises(UserError, match="of an earlier version"):
+        panels._broken("run", audit, None, 3)
 
 
 def decoded(uri: str) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -336,6 +336,6 @@ def test_a_part_with_nothing_given_is_left_out(models: dict[str, Path]) -> None:
     def names(options: dict[str, object]) -> list[str]:
         return [job.name for job in studies.parse("background", options).jobs()]
 
-    assert names({}) == ["on-pairs", "on-pairs-audit", "on-shifted", "on-shifted-audit"]
-    assert len(names({"model": [str(models["madry"])]})) == 4 + 2 + 1 + 5
+    assert names({}) == ["on-pairs", "on-pairs-audit", "on-shifted", "on-shifted-audit", "digits"]
+    assert len(names({"model": [str(models["madry"])]})) == 5 + 2 + 1 + 5
     assert "on-pairs" not in names({"part": "white", "model": [str(models["madry"])]})

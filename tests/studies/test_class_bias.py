@@ -57,7 +57,8 @@ def test_the_epochs_come_from_the_history_of_given_models(found: Found, models: 
     table = outcome.tables["epochs"]
     assert set(table["model"]) == {"madry"}
     np.testing.assert_allclose(table["MCD (%)"], 100 * history["mcd"])
-    assert {"gap", "epochs", "epochs_standard"} == set(outcome.figures)
+    curves = {"epochs", "epochs_standard", "epochs_less_mean", "epochs_standard_less_mean"}
+    assert {"gap", "discrepancy", *curves} == set(outcome.figures)
 
 
 def test_kept_epochs_are_audited_on_the_test_images(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@
     figures.from_runs("confusion", {"trades": audit}, attack="pgd-20")
     figures.from_histories("epochs", {"trades": pd.read_csv("runs/trades/history.csv")})
 
-A figure's `draw` takes tables or records. `from_runs`, where a figure has it, takes finished audits by name, and
-`from_history` the histories of trainings, so that ``classwise figure NAME RUN…`` can draw it.
+A figure's `draw` takes tables or records. So that ``classwise figure NAME FOLDER…`` can draw it, it has one of three
+more: `from_runs` takes finished audits by name, `from_history` the histories of trainings, and `from_study` the tables
+that studies left.
 """
 
 from __future__ import annotations
@@ -23,21 +24,39 @@ import pandas as pd
 
 from classwise import spec
 from classwise.errors import UserError, unknown
+from classwise.figures.studied import Tables
 from classwise.figures.style import Chart, save, styled
 from classwise.results import Audit
 
-__all__ = ["describe", "from_histories", "from_runs", "names", "save", "source", "styled", "usage"]
+__all__ = [
+    "describe",
+    "from_histories",
+    "from_runs",
+    "from_studies",
+    "names",
+    "save",
+    "source",
+    "sources",
+    "styled",
+    "usage",
+]
 
-#: What a figure is drawn from: finished audits, histories of trainings, or a table made by a study.
-Source = Literal["audits", "histories", "table"]
+#: What a figure is drawn from: finished audits, histories of trainings, or the tables of finished studies.
+Source = Literal["audits", "histories", "studies"]
 
-_MAKERS: dict[str, Source] = {"from_runs": "audits", "from_history": "histories"}
+_MAKERS: dict[str, Source] = {"from_runs": "audits", "from_history": "histories", "from_study": "studies"}
 
 
 @functools.cache
 def _modules() -> dict[str, ModuleType]:
     found = (importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__))
-    return {module.__name__.rpartition(".")[2]: module for module in found if hasattr(module, "draw")}
+    makers = ("draw", *_MAKERS)
+    figures = (module for module in found if hasattr(module, makers[0]))
+    return {
+        module.__name__.rpartition(".")[2]: module
+        for module in figures
+        if any(hasattr(module, maker) for maker in makers[1:])
+    }
 
 
 def _module(name: str) -> ModuleType:
@@ -57,15 +76,20 @@ def describe(name: str) -> str:
     return (inspect.getdoc(_module(name)) or "").split("\n", 1)[0]
 
 
+def sources(name: str) -> list[Source]:
+    """All that a figure can be drawn from, the usual first."""
+    return [kind for maker, kind in _MAKERS.items() if hasattr(_module(name), maker)]
+
+
 def source(name: str) -> Source:
-    """What a figure is drawn from."""
-    return next((kind for maker, kind in _MAKERS.items() if hasattr(_module(name), maker)), "table")
+    """What a figure is usually drawn from."""
+    return sources(name)[0]
 
 
 def usage(name: str) -> str:
-    """The options of a figure that is drawn from run folders, with their defaults."""
-    make = next((getattr(_module(name), maker) for maker in _MAKERS if hasattr(_module(name), maker)), None)
-    return "" if make is None else spec.usage(make, skip=_MAKERS.values())
+    """The options of a figure with their defaults, as it is usually drawn."""
+    make = next(getattr(_module(name), maker) for maker in _MAKERS if hasattr(_module(name), maker))
+    return spec.usage(make, skip=_MAKERS.values())
 
 
 def from_runs(name: str, audits: Mapping[str, Audit], **options: Any) -> Chart:
@@ -76,6 +100,11 @@ def from_runs(name: str, audits: Mapping[str, Audit], **options: Any) -> Chart:
 def from_histories(name: str, histories: Mapping[str, pd.DataFrame], **options: Any) -> Chart:
     """A figure of trainings, from the tables in their history.csv, by the names they are to bear."""
     return _make(name, "from_history", histories, options)
+
+
+def from_studies(name: str, studies: Mapping[str, Tables], **options: Any) -> Chart:
+    """A figure of finished studies, from the tables they left (`studied.read`), by the names they are to bear."""
+    return _make(name, "from_study", studies, options)
 
 
 def _make(name: str, maker: str, given: Mapping[str, Any], options: Mapping[str, Any]) -> Chart:
@@ -91,8 +120,9 @@ def _make(name: str, maker: str, given: Mapping[str, Any], options: Mapping[str,
 
 
 def _instead(name: str, asked: Source) -> str:
-    kind = source(name)
-    if kind == "table":
-        return f"{name} is not drawn from run folders; call classwise.figures.{name}.draw with its table."
-    folders = {"audits": "run folders of audits", "histories": "run folders of trainings (history.csv)"}
-    return f"{name} is drawn from {folders[kind]}, not from {folders[asked]}."
+    folders: dict[Source, str] = {
+        "audits": "run folders of audits",
+        "histories": "run folders of trainings (history.csv)",
+        "studies": "folders of studies (classwise study)",
+    }
+    return f"{name} is drawn from {' or '.join(folders[kind] for kind in sources(name))}, not from {folders[asked]}."

@@ -14,7 +14,8 @@ import pandas as pd
 
 from classwise.errors import UserError
 from classwise.figures.columns import tidy
-from classwise.figures.style import SEQUENTIAL, Chart, Look, label_angle, table
+from classwise.figures.studied import Tables, by_model
+from classwise.figures.style import SEQUENTIAL, Chart, Look, label_angle, side_by_side, table
 
 _MOST_LABELS = 40
 _MOST_NUMBERS = 12
@@ -108,3 +109,11 @@ def _frames(order: list[str], background: Mapping[str, str], named: bool) -> Cha
     return framed + names.encode(
         x=alt.value("width"), y=alt.Y("first:N", scale=scale, sort=order), text=alt.Text("group:N")
     )
+
+
+def from_study(studies: Mapping[str, Tables], model: str | None = None) -> Chart:
+    """A row for each model of background whose classes have a background each, or for one of them."""
+    charts = {}
+    for name, own in by_model(studies, "background", model).items():
+        charts[name] = draw(own, dict(zip(own["true"], own["background"], strict=True)))
+    return side_by_side(charts, columns=1)

@@ -6,7 +6,7 @@ model's confidence is smooth; Temperature-PGD moves it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import altair as alt
 import numpy as np
@@ -14,7 +14,8 @@ import pandas as pd
 
 from classwise.errors import UserError, unknown
 from classwise.figures.columns import tidy
-from classwise.figures.style import Chart, run_legend, run_scale, table
+from classwise.figures.studied import Tables, by_model
+from classwise.figures.style import Chart, run_legend, run_scale, side_by_side, table
 
 _MOST_STEPS = 3  # shown where the caller names none
 _WIDTH = 130
@@ -96,3 +97,13 @@ def _gathered(frame: pd.DataFrame, named: Sequence[str], others: int) -> tuple[p
     apart = frame["class"].isin(named)
     left = frame[~apart].groupby(["attack", "step"], sort=False, as_index=False)["probability"].sum()
     return pd.concat([frame[apart], left.assign(**{"class": name})], ignore_index=True), [name]
+
+
+def from_study(
+    studies: Mapping[str, Tables], model: str | None = None, steps: tuple[int, ...] | None = None, most: int = 10
+) -> Chart:
+    """A row for each model of temperature, or for one of them."""
+    rows = by_model(studies, "confidence_path", model)
+    return side_by_side(
+        {name: draw(own, own["true_class"].iloc[0], steps, most) for name, own in rows.items()}, columns=1
+    )

@@ -6,12 +6,15 @@ attacks do; the corruptions and their five severities are Hendrycks and Dietteri
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import altair as alt
 import numpy as np
 import pandas as pd
 
 from classwise.errors import unknown
 from classwise.figures.columns import tidy
+from classwise.figures.studied import Tables, by_model
 from classwise.figures.style import SEQUENTIAL, Chart, table
 from classwise.metrics.correlation import correlation
 
@@ -101,3 +104,13 @@ def _attacks(beside: pd.DataFrame, order: list[str]) -> Chart:
         return cells
     tone = alt.condition(alt.datum.accuracy > 0.6, alt.value("white"), alt.value("black"))
     return cells + base.mark_text(fontSize=8).encode(text=alt.Text("accuracy:Q", format=".0%"), color=tone)
+
+
+def from_study(studies: Mapping[str, Tables], model: str | None = None) -> Chart:
+    """A row for each model of corruptions, or for one of them."""
+    attacked = by_model(studies, "corruptions_attacks", model)
+    charts = []
+    for name, own in by_model(studies, "corruptions", model).items():
+        chart = draw(own, attacked[name])
+        charts.append(chart.properties(title=[name, chart.title]))
+    return alt.vconcat(*charts)

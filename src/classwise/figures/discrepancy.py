@@ -6,6 +6,7 @@ accuracies, is wider after adversarial training and widest for its robust accura
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
@@ -14,6 +15,9 @@ import pandas as pd
 from classwise.errors import UserError
 from classwise.figures.columns import tidy
 from classwise.figures.style import Chart, table
+from classwise.metrics import accuracy
+from classwise.records import CLEAN, Records
+from classwise.results import Audit
 
 _STEP, _WIDTH = 13, 130
 _BELOW, _ABOVE = "#D55E00", "#56B4E9"  # Okabe and Ito's vermilion and sky blue, dark and light in grey
@@ -93,3 +97,23 @@ def _title(rows: pd.DataFrame) -> alt.Title:
     first, numbers = rows.iloc[0], f"average {rows['accuracy'].mean():.1%}"
     name = ", ".join(part for part in (first["model"], first["attack"]) if part)
     return alt.Title([name, numbers] if name else numbers, fontSize=10, frame="group")
+
+
+def rows_of(runs: Mapping[str, Mapping[str, Records]]) -> pd.DataFrame:
+    """The table to draw, of the records of each model under each attack, both by name."""
+    return pd.concat(
+        [
+            accuracy.compute(rows).to_frame().rename(columns={"value": "accuracy"}).assign(model=model, attack=attack)
+            for model, own in runs.items()
+            for attack, rows in own.items()
+        ],
+        ignore_index=True,
+    )
+
+
+def from_runs(audits: Mapping[str, Audit], attack: str | None = None, most: int = 10) -> Chart:
+    """A column for each audit; clean accuracy above, under the attack below."""
+    runs = {
+        name: {CLEAN: audit.rows(CLEAN), attack or audit.headline: audit.rows(attack)} for name, audit in audits.items()
+    }
+    return draw(rows_of(runs), most)

@@ -27,8 +27,12 @@ def draw(
     what: What = "robust",
     highlight: Sequence[str] | None = None,
     domain: Domain | None = None,
+    less_mean: bool = False,
 ) -> Chart:
-    """history: the table in history.csv, with the columns epoch, robust and robust:CLASS (clean likewise)."""
+    """history: the table in history.csv, with the columns epoch, robust and robust:CLASS (clean likewise).
+
+    less_mean: with the mean of the classes subtracted in each epoch (Benz et al. 2020, Figures 1 and 2).
+    """
     points = by_class(history, what)
     if points.empty:
         raise UserError(
@@ -36,12 +40,14 @@ def draw(
             "out. Train with data.validation above 0."
         )
     overall = history[["epoch", what]].set_axis(["x", "value"], axis=1).dropna()
+    if less_mean:
+        points, overall = _off_mean(points), overall[:0]
     return draw_lines(
         points,
         highlight,
         epoch_axis(history),
-        y=f"{what} accuracy",
-        domain=domain or (0.0, _upper(points)),
+        y=f"{what} accuracy" + (" less the mean of the classes" if less_mean else ""),
+        domain=domain or (_reach([points]) if less_mean else (0.0, _upper(points))),
         overall=overall if len(overall) else None,
     )
 
@@ -70,13 +76,35 @@ def _upper(points: pd.DataFrame) -> float:
     return float(min(1.0, np.ceil(10 * points["value"].max() + 1e-9) / 10 or 0.1))
 
 
+def _off_mean(points: pd.DataFrame) -> pd.DataFrame:
+    return points.assign(value=points["value"] - points.groupby("x")["value"].transform("mean"))
+
+
+def _reach(tables: Sequence[pd.DataFrame]) -> Domain:
+    """From below the lowest to above the highest class, by whole tenths."""
+    values = pd.concat([table["value"] for table in tables])
+    return float(np.floor(10 * values.min()) / 10), float(np.ceil(10 * values.max() + 1e-9) / 10)
+
+
 def from_history(
-    histories: Mapping[str, pd.DataFrame], what: What = "robust", highlight: tuple[str, ...] | None = None
+    histories: Mapping[str, pd.DataFrame],
+    what: What = "robust",
+    highlight: tuple[str, ...] | None = None,
+    less_mean: bool = False,
 ) -> Chart:
-    """A panel for each training, all with one scale."""
-    tops = [_upper(points) for history in histories.values() if len(points := by_class(history, what))]
-    domain = (0.0, max(tops, default=1.0))
-    return side_by_side({name: draw(history, what, highlight, domain) for name, history in histories.items()})
+    """A panel for each training, all with one scale.
+
+    less_mean: with the mean of the classes subtracted in each epoch.
+    """
+    found = [points for history in histories.values() if len(points := by_class(history, what))]
+    domain = _reach([_off_mean(points) for points in found]) if less_mean and found else (0.0, _common_top(found))
+    return side_by_side(
+        {name: draw(history, what, highlight, domain, less_mean) for name, history in histories.items()}
+    )
+
+
+def _common_top(tables: Sequence[pd.DataFrame]) -> float:
+    return max(map(_upper, tables), default=1.0)
 
 
 def read(folder: str | Path) -> pd.DataFrame:

@@ -6,14 +6,15 @@ animals and vehicles apart under attack, while the classes inside each run into 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import altair as alt
 import pandas as pd
 
 from classwise.errors import unknown
 from classwise.figures.columns import tidy
-from classwise.figures.style import FAINT, PALETTE, SHAPES, Chart, run_legend, table
+from classwise.figures.studied import Tables, by_model
+from classwise.figures.style import FAINT, PALETTE, SHAPES, Chart, run_legend, side_by_side, table
 
 _COLOURS = [colour for colour in PALETTE if colour not in ("#000000", "#F0E442")]  # lost on a dark or a white page
 _MOST_NAMES = 40
@@ -74,3 +75,11 @@ def _panel(rows: pd.DataFrame, chosen: list[str], looks: _Looks, x: alt.X, y: al
     text = alt.Chart(table(centres)).encode(x=x, y=y, text="class:N")
     halo = text.mark_text(fontSize=10, fontWeight="bold", stroke="white", strokeWidth=3, strokeJoin="round")
     return points + halo + text.mark_text(fontSize=10, fontWeight="bold", color="black")
+
+
+def from_study(
+    studies: Mapping[str, Tables], model: str | None = None, highlight: tuple[str, ...] | None = None
+) -> Chart:
+    """A row for each model of tsne, or for one of them."""
+    rows = by_model(studies, "features", model)
+    return side_by_side({name: draw(own, highlight) for name, own in rows.items()}, columns=1)

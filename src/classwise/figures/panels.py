@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -18,10 +18,13 @@ from PIL import Image
 
 from classwise.errors import UserError
 from classwise.figures.columns import tidy
-from classwise.figures.style import Chart, table
+from classwise.figures.studied import Tables, table_of
+from classwise.figures.style import Chart, side_by_side, table
 from classwise.metrics.intervals import Array
 from classwise.points import rounded
+from classwise.results import Audit
 
+_PNG = "data:image/png;base64,"
 _GAP = 8  # points between two images
 _LINE = 11  # points of a line of a caption
 _REACH = 0.35  # how far from mid-grey the largest difference is shown; 0.5 would be black or white
@@ -32,7 +35,7 @@ def draw(data: pd.DataFrame, cell: float = 84) -> Chart:
     """One image per row and column of the grid, in the order of the table; a place without an image stays empty.
 
     data: one row per image: row, column (their names), image (H×W or H×W×C, 8-bit or floating point in [0, 1], grey or
-    RGB), and caption if wanted, whose lines are parted by a newline.
+    RGB; or what `data_uri` makes of one), and caption if wanted, whose lines are parted by a newline.
     cell: the side of an image, in points.
     """
     frame = _grid(data)
@@ -85,11 +88,15 @@ def difference(clean: Array, adversarial: Array, times: float) -> Array:
     return rounded(0.5 + times * (_unit(adversarial) - _unit(clean)))
 
 
-def data_uri(image: Array) -> str:
+def data_uri(image: Array | str) -> str:
     """An image, H×W or H×W×C, as a PNG inside an address, so that a page or a chart carries it along."""
+    if isinstance(image, str):
+        if not image.startswith(_PNG):
+            raise UserError(f"an image is an array, or a text that begins with {_PNG}; got {image[:40]!r}.")
+        return image
     held = io.BytesIO()
     Image.fromarray(rounded(_unit(image))).save(held, format="PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(held.getvalue()).decode()
+    return _PNG + base64.b64encode(held.getvalue()).decode()
 
 
 def _grid(data: pd.DataFrame) -> pd.DataFrame:
@@ -126,3 +133,40 @@ def _unit(image: Array) -> Array:
             f"from {pixels.min():g} to {pixels.max():g}. Scale it first."
         )
     return pixels.astype(np.float64)
+
+
+def from_runs(audits: Mapping[str, Audit], attack: str | None = None, count: int = 4) -> Chart:
+    """The images that an audit kept and the attack broke: clean, adversarial, and the difference amplified.
+
+    count: so many of each audit, the most confident errors, of different classes as far as there are.
+    """
+    if count < 1:
+        raise UserError(f"panels.count must be at least 1, got {count}.")
+    return side_by_side({name: draw(_broken(name, audit, attack, count)) for name, audit in audits.items()}, columns=1)
+
+
+def _broken(name: str, audit: Audit, attack: str | None, count: int) -> pd.DataFrame:
+    chosen = attack or audit.attacks[-1]  # of several radii the largest
+    kept, rows, names = audit.adversarial(chosen), audit.rows(chosen), audit.records.class_names
+    sure = pd.Series(rows.frame["confidence"].to_numpy(), index=rows.index).reindex(kept["index"]).to_numpy()
+    if "clean" not in kept:
+        raise UserError(f"{name} kept no clean images (a run of an earlier version); audit it again to show changes.")
+    wrong = np.flatnonzero(kept["prediction"] != kept["label"])
+    if not wrong.size:
+        raise UserError(f"{chosen} broke no image that {name} kept; there is nothing to show.")
+    order = wrong[np.argsort(-sure[wrong], kind="stable")]
+    again = pd.Series(kept["label"][order]).groupby(kept["label"][order]).cumcount().to_numpy()
+    shown = order[np.argsort(again, kind="stable")][:count]
+    clean, attacked = (list(np.moveaxis(kept[part][shown], 1, -1)) for part in ("clean", "exact"))
+    titles = [f"{names[kept['label'][at]]}, image {kept['index'][at]}" for at in shown]
+    return triples(clean, attacked, titles, [names[kept["prediction"][at]] for at in shown])
+
+
+def from_study(studies: Mapping[str, Tables]) -> Chart:
+    """The pictures that background shows: the class in question, and the digits in front of their colours."""
+    grids = {
+        f"{study}: {title}" if len(studies) > 1 else str(title): draw(own)
+        for study, frame in table_of(studies, "panels").items()
+        for title, own in frame.groupby("model", sort=False)
+    }
+    return side_by_side(grids, columns=1)

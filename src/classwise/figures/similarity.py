@@ -6,7 +6,7 @@ two true classes, against the share of class i that is taken for class j.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import altair as alt
 import numpy as np
@@ -15,7 +15,8 @@ import pandas as pd
 from classwise.errors import UserError
 from classwise.figures.columns import tidy
 from classwise.figures.lines import apart
-from classwise.figures.style import PALETTE, SEQUENTIAL, Chart, Look, label_angle, ordered, table
+from classwise.figures.studied import Tables, by_model
+from classwise.figures.style import PALETTE, SEQUENTIAL, Chart, Look, label_angle, ordered, side_by_side, table
 from classwise.metrics.correlation import correlation
 
 _MOST_LABELS = 40
@@ -88,3 +89,9 @@ def _scatter(pairs: pd.DataFrame) -> Chart:
 def _tooltip() -> list[str | alt.Tooltip]:
     cosine = alt.Tooltip("cosine:Q", format=".2f")
     return ["true:N", "predicted:N", cosine, alt.Tooltip("share:Q", format=".1%")]
+
+
+def from_study(studies: Mapping[str, Tables], model: str | None = None, order: tuple[str, ...] | None = None) -> Chart:
+    """A row for each model of similarity, or for one of them."""
+    rows = by_model(studies, "similarity", model)
+    return side_by_side({name: draw(own, order) for name, own in rows.items()}, columns=1)

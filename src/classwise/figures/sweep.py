@@ -6,7 +6,7 @@ of one class, beside the average and the worst class: here the dashed line and t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import altair as alt
 import numpy as np
@@ -15,7 +15,8 @@ import pandas as pd
 from classwise.errors import UserError
 from classwise.figures.columns import tidy
 from classwise.figures.lines import BESIDE, draw_lines
-from classwise.figures.style import Chart
+from classwise.figures.studied import Tables, table_of
+from classwise.figures.style import Chart, side_by_side
 
 _MOST_MOVED = 4  # classes singled out where the caller names none
 _MOST_TICKS = 12
@@ -65,3 +66,11 @@ def _domain(frame: pd.DataFrame) -> tuple[float, float]:
     low, high = np.floor(10 * np.nanmin(drawn)) / 10, np.ceil(10 * np.nanmax(drawn)) / 10
     low, high = max(low, 0.0), min(high, 1.0)
     return float(low), float(high if high > low else low + 0.1)
+
+
+def from_study(studies: Mapping[str, Tables], log: bool = False, highlight: tuple[str, ...] | None = None) -> Chart:
+    """A panel for each study that sweeps a setting: beta, weight, eta."""
+    swept = table_of(studies, "sweep")
+    return side_by_side(
+        {name: draw(own, own["setting"].iloc[0], log=log, highlight=highlight) for name, own in swept.items()}
+    )

@@ -5,11 +5,14 @@ Tian et al. (2020), Table 6, drawn. Where the two lines of a model part, float32
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import altair as alt
 import pandas as pd
 
 from classwise.errors import UserError
 from classwise.figures.columns import tidy
+from classwise.figures.studied import Tables, by_model
 from classwise.figures.style import SHAPES, Chart, Look, run_legend, run_scale, table
 
 _WIDTH, _HEIGHT = 300, 200
@@ -59,3 +62,9 @@ def draw(data: pd.DataFrame) -> Chart:
     if "low" in frame:
         layers.append(base.mark_rule(opacity=0.5).encode(y=alt.Y("low:Q", **up), y2="high:Q"))
     return alt.layer(*layers, width=_WIDTH, height=_HEIGHT)
+
+
+def from_study(studies: Mapping[str, Tables], model: str | None = None) -> Chart:
+    """All models of temperature or hypersphere in one plot, or one of them."""
+    rows = by_model(studies, "temperature", model)
+    return draw(pd.concat([own.assign(model=name) for name, own in rows.items()], ignore_index=True))

@@ -8,11 +8,14 @@ robustness grows nearly monotonically with ‖w_c‖₂. The paper scales both t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import altair as alt
 import numpy as np
 import pandas as pd
 
 from classwise.figures.columns import tidy
+from classwise.figures.studied import Tables, by_model
 from classwise.figures.style import Chart, table
 from classwise.metrics.correlation import correlation
 from classwise.metrics.intervals import check_confidence
@@ -78,3 +81,9 @@ def _rows(order: list[str], named: bool) -> alt.Y:
     few = len(order) <= _MOST_LABELS
     axis = alt.Axis(labels=named, ticks=False, domain=False, labelOverlap=False, grid=few)
     return alt.Y("class:N", sort=order, scale=alt.Scale(domain=order), title=None, axis=axis)
+
+
+def from_study(studies: Mapping[str, Tables], model: str | None = None, confidence: float = 0.95) -> Chart:
+    """A pair of columns for each model of weight-norm, or for one of them."""
+    rows = by_model(studies, "weight_norm", model)
+    return draw(pd.concat([own.assign(model=name) for name, own in rows.items()], ignore_index=True), confidence)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import pandas as pd
 
 from classwise import datasets
 from classwise.datasets.background import MEAN, NOISE, rgb
@@ -29,7 +31,7 @@ from classwise.studies.parts.replaced_background import ORIGINAL, View, chosen_c
 from classwise.studies.parts.together import require_same_setting
 from classwise.training.recipe import load
 
-_MASKS, _PICTURES = "masks", "pictures"
+_MASKS, _PICTURES, _DIGITS = "masks", "pictures", "digits"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +81,8 @@ class Background(OfModels):
         parts = []
         if self._has_mnist:
             audits = {pairing: done.audit(f"on-{pairing}-audit") for pairing in self._pairings}
-            parts.append(shared_background.outcome(audits))
+            digits = background_pictures.shown(done.folder(_DIGITS))
+            parts += [shared_background.outcome(audits), background_pictures.outcome(_DIGITS, digits)]
         if self._has_white:
             parts.append(self._white(done))
         return Outcome(
@@ -87,6 +90,7 @@ class Background(OfModels):
             {name: chart for part in parts for name, chart in part.figures.items()},
             [claim for part in parts for claim in part.claims],
             [note for part in parts for note in part.notes],
+            merged([part.data for part in parts]),
         )
 
     def _audit(self, subject: Subject, suffix: str, attack: str, per_class: int | None = None) -> Job:
@@ -113,7 +117,8 @@ class Background(OfModels):
                 *subject.jobs,
                 subject.audit("audit", [self.mnist_attack], per_class=self.per_class, seed=self.seed),
             ]
-        return made
+        shown = {pairing: f"coloured:of={grey},colours={pairing}" for pairing in self._pairings}
+        return [*made, Derive(_DIGITS, f"{background_pictures.__name__}:take_digits", {"data": shown})]
 
     # ---- another background at inference -----------------------------------------------------------------------------
 
@@ -187,6 +192,7 @@ class Background(OfModels):
         audit = done.audit(f"{names[0]}-audit")
         name = chosen_class(audit, self.class_name)
         left_out = int(quality["refused"].notna().sum())
+        pictures = background_pictures.shown(done.folder(_PICTURES), {"changed": f"{self._colours[0]} background"})
         return Outcome(
             {
                 "predictions": replaced_background.predictions(models, name),
@@ -196,7 +202,7 @@ class Background(OfModels):
                 "most_robust": replaced_background.most_robust(first, quality, name),
                 "masks": replaced_background.quality_by_class(quality, audit.records.class_names),
             },
-            {"pictures": replaced_background.pictures(done.folder(_PICTURES), self._colours[0])},
+            background_pictures.outcome(_PICTURES, pictures).figures,
             [
                 *replaced_background.claims(models, name, self.adjusted),
                 replaced_background.bright(names[0], first, quality, name),
@@ -206,9 +212,16 @@ class Background(OfModels):
                 "left out everywhere. The paper uses all images, with masks made in a way it does not say.",
                 f"The paper attacks with Temperature-PGD at 1/T = 5; here with {self.attack}.",
             ),
+            background_pictures.outcome(_PICTURES, pictures).data,
         )
 
 
 def _listed(given: Sequence[str]) -> list[str]:
     """Words given several times or with commas between them, each once."""
     return list(dict.fromkeys(part.strip() for text in given for part in text.split(",") if part.strip()))
+
+
+def merged(parts: Sequence[Mapping[str, pd.DataFrame]]) -> dict[str, pd.DataFrame]:
+    """The tables of all parts; those of one name one after the other."""
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: pd.concat([part[name] for part in parts if name in part], ignore_index=True) for name in names}

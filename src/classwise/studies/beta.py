@@ -30,6 +30,7 @@ from classwise.studies.parts.variants import (
     in_percent,
     one_value,
     sweep_chart,
+    sweep_rows,
     swept,
     with_setting,
 )
@@ -76,6 +77,7 @@ class Beta(Variants):
             {"sweep": sweep_chart(runs, title, highlight)},
             _claims(changes[lowest], names, partners, lowest, base) if lowest < base else (),
             (*self.notes(), f"The paper attacks with Temperature-PGD at 1/T = 5; here with {', '.join(self.attack)}."),
+            {"sweep": sweep_rows(runs, title)},
         )
 
     def _values(self, base: float) -> list[float]:

@@ -17,14 +17,16 @@ import pandas as pd
 
 from classwise import figures
 from classwise.errors import UserError
+from classwise.figures import discrepancy
 from classwise.figures import epochs as epochs_figure
 from classwise.figures import gap as gap_figure
-from classwise.figures.style import side_by_side
+from classwise.figures.style import Chart, side_by_side
 from classwise.metrics import accuracy, average, cv, widening, worst
 from classwise.metrics.correlation import correlation
 from classwise.metrics.intervals import Estimate
 from classwise.records import CLEAN, Records
 from classwise.results import Audit
+from classwise.storage import safe_name
 from classwise.studies.frame.epochs import kept
 from classwise.studies.frame.graph import Job
 from classwise.studies.frame.outcome import Claim, Done, Outcome
@@ -82,12 +84,29 @@ class ClassBias(OfModels):
             charts["epochs"] = epochs_figure.from_history(robust, "robust")
         if clean := {own.name: histories[own.name] for _, own in pairs if own.name in histories}:
             charts["epochs_standard"] = epochs_figure.from_history(clean, "clean")
+        charts |= self._off_average(audits)
+        if robust:
+            charts["epochs_less_mean"] = epochs_figure.from_history(robust, "robust", less_mean=True)
+        if clean:
+            charts["epochs_standard_less_mean"] = epochs_figure.from_history(clean, "clean", less_mean=True)
         return Outcome(
             tables,
             {name: figures.styled(chart) for name, chart in charts.items()},
             [claim for each in found for claim in each.claims()],
             [_HELD_OUT.format(", ".join(held))] if (held := self._on_held_out(histories)) else [],
         )
+
+    def _off_average(self, audits: Mapping[str, Audit]) -> dict[str, Chart]:
+        """How far each class is off the average, of the models of each data set (Benz et al. 2020, Figures 1 and 2)."""
+        by_data: dict[str, dict[str, dict[str, Records]]] = {}
+        for subject in self.subjects():
+            by_data.setdefault(subject.data, {})[subject.name] = _kinds(audits[subject.name])
+        return {
+            "discrepancy" if len(by_data) == 1 else f"discrepancy_{safe_name(data)}": discrepancy.draw(
+                discrepancy.rows_of(models)
+            )
+            for data, models in by_data.items()
+        }
 
     def _on_held_out(self, histories: Mapping[str, pd.DataFrame]) -> list[str]:
         """The models whose epochs were measured on held-out images alone."""

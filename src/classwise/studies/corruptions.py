@@ -86,6 +86,10 @@ class Corruptions(OfModels):
             {f"corruptions_{name}": figures.styled(chart) for name, chart in charts.items()},
             [claim for name in names for claim in _claims(name, right[name], audits[name])],
             notes,
+            {
+                "corruptions": pd.concat([right[name].assign(model=name) for name in names], ignore_index=True),
+                "corruptions_attacks": pd.concat([_attacked(audits[name]).assign(model=name) for name in names]),
+            },
         )
 
 

@@ -19,7 +19,7 @@ from classwise.records import CLEAN, Records
 from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.parts import over_seeds
 from classwise.studies.parts.over_seeds import change_of, points
-from classwise.studies.parts.variants import Variant, Variants, check_sweep, sweep_chart, with_setting
+from classwise.studies.parts.variants import Variant, Variants, check_sweep, sweep_chart, sweep_rows, with_setting
 from classwise.studies.parts.verdicts import all_held, exceeds, falls_short
 
 
@@ -62,6 +62,7 @@ class Eta(Variants):
             {"sweep": sweep_chart(runs, "η", None)},
             _claims(self.rows(done, base), runs),
             self.notes(),
+            {"sweep": sweep_rows(runs, "η")},
         )
 
     def _attacks(self, done: Done, base: Variant) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ class Hypersphere(OfTemperatures):
             tables["confidence"] = flat
             charts["confidence"] = confidence.draw({name: own.clean for name, own in sweeps.items()})
         styled = {name: figures.styled(chart) for name, chart in charts.items()}
-        return Outcome(tables, styled, self._claims(gains, sweeps), self.notes())
+        return Outcome(tables, styled, self._claims(gains, sweeps), self.notes(), {"temperature": lines(sweeps)})
 
     def _claims(self, gains: pd.DataFrame, sweeps: Mapping[str, Sweep]) -> list[Claim]:
         claims = []

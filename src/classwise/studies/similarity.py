@@ -72,6 +72,7 @@ class Similarity(OfModels):
             charts,
             [claim for name in names for claim in self._claims(name, tests, classes)],
             ["Adding one number to all logits changes the cosine and nothing else; the logits are taken as they are."],
+            {"similarity": pd.concat(list(pairs.values()), ignore_index=True)},
         )
 
     def _pairs(self, done: Done, name: str) -> pd.DataFrame:

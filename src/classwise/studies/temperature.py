@@ -48,6 +48,7 @@ from classwise.studies.parts.verdicts import all_held, exceeds, falls_short
 from classwise.threat import Norm, Threat
 
 _BATCH = 256
+_PGD = "PGD"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +56,14 @@ class Temperature(OfTemperatures):
     """Temperature-PGD over 1/T, and what of it is rounding.
 
     inv_temperature: the grid of 1/T; 1, which is PGD, is always in it. attack: the PGD it is a variant of. image: the
-    test image whose confidences are followed; by default one that PGD leaves standing and Temperature-PGD breaks.
-    protocol: "final" judges the last step alone, as the papers do.
+    test image whose confidences are followed; by default one that survives PGD and that Temperature-PGD breaks.
+    followed: the 1/T of Temperature-PGD along it; by default the best. steps: of the attack, that are drawn; by default
+    the first, the middle one and the last. protocol: "final" judges the last step alone, as the papers do.
     """
 
     image: int | None = None
+    followed: float | None = None
+    steps: tuple[int, ...] = ()
 
     def jobs(self) -> list[Job]:
         found: list[Job] = []
@@ -73,7 +77,10 @@ class Temperature(OfTemperatures):
                 "attack": self.attack,
             }
             common |= {"inv_temperature": self.grid, "seed": self.seed}
-            counted, followed = {"per_class": self.per_class}, {"audit": f"{{{audit.name}}}", "image": self.image}
+            counted: dict[str, Any] = {"per_class": self.per_class}
+            followed: dict[str, Any] = {"audit": f"{{{audit.name}}}", "image": self.image}
+            if (inverse := self._followed()) is not None:
+                followed["followed"] = inverse
             found += [
                 *subject.jobs,
                 audit,
@@ -82,6 +89,12 @@ class Temperature(OfTemperatures):
             ]
         return found
 
+    def _followed(self) -> float | None:
+        if self.followed is not None and (self.followed == 1 or self.followed not in self.grid):
+            others = ", ".join(f"{t:g}" for t in self.grid if t != 1)
+            raise UserError(f"--followed {self.followed:g} is not in the grid of 1/T besides 1: {others}.")
+        return self.followed
+
     def outcome(self, done: Done) -> Outcome:
         sweeps = self.sweeps(done)
         sweep = pd.concat([_sweep(name, own, _dead(done, name)) for name, own in sweeps.items()], ignore_index=True)
@@ -89,19 +102,46 @@ class Temperature(OfTemperatures):
         flat = confidences(sweeps)
         tables = {"sweep": sweep, "best": best, "best_by_class": _best_by_class(sweeps)}
         tables |= {variant: _printed(sweeps, sound) for variant, sound in VARIANTS.items()}
-        charts = {"temperature": figure.draw(lines(sweeps))}
+        followed = {name: done.table(f"{name}-path", "path.csv").astype({"class": str}) for name in sweeps}
+        drawn = lines(sweeps)
+        charts = {"temperature": figure.draw(drawn)}
         claims = [*_breaks_more(best), _spreads(best), _rise(sweeps, sweep)]
         if flat is not None:
             tables["confidence"] = flat
             charts["confidence"] = confidence.draw({name: own.clean for name, own in sweeps.items()})
             claims += [_flat_classes(sweeps), _flat_models(flat, best)]
-        for name in sweeps:
-            steps = done.table(f"{name}-path", "path.csv")
-            charts[f"path_{name}"] = confidence_path.draw(steps, str(steps["true_class"].iloc[0]))
-        return Outcome(tables, {name: figures.styled(chart) for name, chart in charts.items()}, claims, self.notes())
+        data = {"temperature": drawn, "confidence_path": _rows_of_models(followed)}
+        for name, own in followed.items():
+            charts[f"path_{name}"] = confidence_path.draw(own, str(own["true_class"].iloc[0]), self._shown(own))
+        if len(followed) > 1 and (beside := _beside(followed)) is not None:
+            charts["path_of_models"] = confidence_path.draw(
+                beside, str(beside["true_class"].iloc[0]), self._shown(beside)
+            )
+        styled = {name: figures.styled(chart) for name, chart in charts.items()}
+        return Outcome(tables, styled, claims, self.notes(), data)
+
+    def _shown(self, path: pd.DataFrame) -> list[int]:
+        """The steps whose confidences are drawn."""
+        last = int(path["step"].max())
+        wanted = self.steps or tuple(dict.fromkeys((1, max(1, last // 2), last)))
+        if wrong := [step for step in wanted if not 0 <= step <= last]:
+            raise UserError(f"--steps {wrong[0]}: the attack takes {last} steps; 0 is its start.")
+        return list(wanted)
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+def _rows_of_models(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    return pd.concat([own.assign(model=name) for name, own in tables.items()], ignore_index=True)
+
+
+def _beside(followed: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
+    """All models' confidences in one image under PGD, where they were asked about the same one."""
+    if len({int(own["image"].iloc[0]) for own in followed.values()}) > 1:
+        return None
+    under = {name: own[own["attack"] == _PGD] for name, own in followed.items()}
+    return pd.concat([own.assign(attack=f"{name}, {_PGD}") for name, own in under.items()], ignore_index=True)
 
 
 def _dead(done: Done, name: str) -> list[float]:
@@ -288,20 +328,22 @@ def path(
     audit: str,
     image: int | None,
     norm: Norm = "linf",
+    followed: float | None = None,
 ) -> None:
-    """path.csv: one image's probabilities after each step of PGD and of Temperature-PGD at its best 1/T in float32.
+    """path.csv: one image's probabilities after each step of PGD and of Temperature-PGD in float32, at the 1/T
+    `followed`, by default the best.
 
     Columns: step, class, probability, attack, image, true_class.
     """
     own = Sweep.of(Audit.load(audit), attack, inv_temperature)
-    best = own.best(False, own.others)
+    best = own.best(False, own.others) if followed is None else followed
     chosen = _telling(own.pgd, own.rows[best, False]) if image is None else image
     images, module = _loaded(place, model, data)
     at = np.flatnonzero(images.positions == chosen)
     if not at.size:
         raise UserError(f"{data} has no test image {chosen}; give --image an index such as {images.positions[0]}.")
     one, parts, threat = images.take(at[:1]), [], Threat(norm, spec.number(eps))
-    for t, title in ((1.0, "PGD"), (best, f"Temperature-PGD, 1/T = {best:g}")):
+    for t, title in ((1.0, _PGD), (best, f"Temperature-PGD, 1/T = {best:g}")):
         probabilities = _followed(specs(attack, [t])[t, False], module, one, threat, seed)
         for step, p in enumerate(probabilities):
             parts.append(pd.DataFrame({"step": step, "class": one.class_names, "probability": p, "attack": title}))

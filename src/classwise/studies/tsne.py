@@ -84,7 +84,13 @@ class Tsne(OfModels):
             charts,
             [claim for name in names for claim in _claims(name, means[means["model"] == name])],
             ["The paper shows the map alone; the numbers are of the features, in which distances mean what they say."],
+            {"features": pd.concat([_drawn(own).assign(model=name) for name, own in maps.items()], ignore_index=True)},
         )
+
+
+def _drawn(images: pd.DataFrame) -> pd.DataFrame:
+    """What the map shows of each image."""
+    return images[[column for column in ("index", "kind", "class", "group", "x", "y") if column in images]]
 
 
 def separation(images: pd.DataFrame) -> pd.DataFrame:

@@ -29,6 +29,7 @@ from classwise.studies.parts.variants import (
     in_percent,
     one_value,
     sweep_chart,
+    sweep_rows,
     swept,
     with_setting,
 )
@@ -66,6 +67,7 @@ class Weight(Variants):
         rows = [self.rows(done, variant) for variant in self.variants()]
         runs = dict(zip(self._values(), rows, strict=True))
         tables = {value: over_seeds.changes(runs[1.0], own) for value, own in runs.items() if value != 1}
+        title = f"weight of {' and '.join(names)}"
         shown = pd.concat([in_percent(table).assign(weight=value) for value, table in tables.items()])
         return Outcome(
             {
@@ -73,9 +75,10 @@ class Weight(Variants):
                 "robustness": swept(runs, "weight"),
                 "changes": shown[["weight", *(column for column in shown if column != "weight")]],
             },
-            {"sweep": sweep_chart(runs, f"weight of {' and '.join(names)}", None)},
+            {"sweep": sweep_chart(runs, title, None)},
             _claims(runs, names),
             self.notes(),
+            {"sweep": sweep_rows(runs, title)},
         )
 
     def _values(self) -> list[float]:

@@ -62,6 +62,7 @@ class WeightNorm(OfModels):
             {"correlation": tests, "norms": shown},
             {"weight_norm": figures.styled(figure.draw(drawn))},
             self._claims(tests),
+            data={"weight_norm": drawn},
         )
 
     def _rows(self, done: Done, name: str) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from typing import Literal
 import pandas as pd
 
 from classwise import figures
+from classwise.figures import studied
 from classwise.figures.style import Chart
 from classwise.results import Audit, write_text
 from classwise.studies.frame.work import Desk
@@ -32,12 +33,16 @@ class Claim:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a study; `notes` say what differs from the papers' setting."""
+    """The end of a study; `notes` say what differs from the papers' setting.
+
+    data: the tables its figures were drawn from, by the figures' names, so that `classwise figure` can draw them again.
+    """
 
     tables: Mapping[str, pd.DataFrame]
     figures: Mapping[str, Chart] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
     notes: Sequence[str] = ()
+    data: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Done:
 
 
 def write(outcome: Outcome, folder: Path, title: str, settings: Mapping[str, object]) -> Path:
-    """tables/*.csv, figures/*.svg, claims.json, and a page of all of it, study.md."""
+    """tables/*.csv, figures/*.svg, what these were drawn from (data/*.csv), claims.json, and a page, study.md."""
     parts = [f"# {title}", _settings(settings)]
     if outcome.claims:
         rows = pd.DataFrame([vars(claim) for claim in outcome.claims])
@@ -72,6 +77,8 @@ def write(outcome: Outcome, folder: Path, title: str, settings: Mapping[str, obj
         path.parent.mkdir(parents=True, exist_ok=True)
         figures.save(chart, path)
         parts += [f"## {_sentence(name)}", f"![{_sentence(name)}](figures/{name}.svg)"]
+    for name, frame in outcome.data.items():
+        write_text(folder / studied.FOLDER / f"{name}.csv", frame.to_csv(index=False))
     if outcome.notes:
         parts += ["## What differs from the papers", "\n".join(f"- {note}" for note in outcome.notes)]
     page = folder / "study.md"

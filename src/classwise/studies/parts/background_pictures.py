@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from classwise import datasets
+from classwise import datasets, figures
 from classwise.datasets import mask_quality, masks, segmentation
+from classwise.datasets.coloured import colours_of, drawn
 from classwise.datasets.images import Images
 from classwise.datasets.masks import Masks
 from classwise.errors import UserError
+from classwise.figures import panels
+from classwise.metrics.intervals import Array
 from classwise.points import rounded
 from classwise.records import Records
 from classwise.results import Audit, write_text
 from classwise.storage import whole_file
+from classwise.studies.frame.outcome import Outcome
 from classwise.studies.frame.work import Place
 from classwise.studies.parts.replaced_background import KINDS, NO_MASK, ORIGINAL, Views, chosen_class, read_views
 
 GRABCUT = "grabcut"
 _SHOWN = 3  # images of either kind
+_MANY, _SMALL, _LARGE = 6, 44, 120  # columns from which pictures are small, and their sides in points
 
 
 def make_masks(
@@ -113,7 +118,8 @@ def take_pictures(
     audits = {ORIGINAL: Audit.load(original), "changed": Audit.load(changed)}
     name, own = chosen_class(audits[ORIGINAL], class_name), read_views(audits)
     index = _telling(own, name)
-    rows, pictures = [], []
+    rows: list[dict[str, str]] = []
+    pictures: list[Array] = []
     for title, spec in ((ORIGINAL, data), ("changed", replaced)):
         images = datasets.load(spec, place.root, "test", place.download)
         places = [int(np.flatnonzero(images.positions == one)[0]) for one in index]
@@ -127,9 +133,47 @@ def take_pictures(
             }
             for one in index
         ]
+    _write(folder, rows, pictures)
+
+
+def take_digits(folder: Path, place: Place, data: Mapping[str, str]) -> None:
+    """pictures.npz and pictures.csv: a test image of each class in front of each of its colours, a row for each way
+    to give colours to classes (Figure 5a)."""
+    rows: list[dict[str, str]] = []
+    pictures: list[Array] = []
+    for pairing, spec in data.items():
+        images = datasets.load(spec, place.root, "test", place.download)
+        colours = colours_of(images.class_names, pairing)
+        behind = drawn(images.labels, images.positions, [len(own) for own in colours.values()])
+        for label, (name, own) in enumerate(colours.items()):
+            for number, colour in enumerate(own):
+                places = np.flatnonzero((images.labels == label) & (behind == number))[:1]
+                if places.size:
+                    pictures.append(rounded(images.batch(places)[0].permute(0, 2, 3, 1).cpu().numpy()))
+                    row = pairing if len(own) == 1 else f"{pairing}, colour {number + 1}"
+                    rows.append({"row": row, "column": name, "caption": colour})
+    _write(folder, rows, pictures)
+
+
+def _write(folder: Path, rows: Sequence[Mapping[str, str]], pictures: Sequence[Array]) -> None:
     with whole_file(folder / "pictures.npz") as handle:
         np.savez_compressed(handle, image=np.concatenate(pictures))
     write_text(folder / "pictures.csv", pd.DataFrame(rows).to_csv(index=False))
+
+
+def shown(folder: Path, columns: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """The table of a grid of pictures that a job left; columns: other words for the heads of its columns."""
+    table = pd.read_csv(folder / "pictures.csv", dtype=str, keep_default_na=False)
+    with np.load(folder / "pictures.npz", allow_pickle=False) as held:
+        images = [panels.data_uri(image) for image in held["image"]]
+    return table.assign(column=table["column"].replace(dict(columns or {})), image=images)
+
+
+def outcome(name: str, pictures: pd.DataFrame) -> Outcome:
+    """The figure of a grid of pictures, and what it is drawn from."""
+    cell = _LARGE if pictures["column"].nunique() < _MANY else _SMALL
+    chart = figures.styled(panels.draw(pictures, cell=cell))
+    return Outcome({}, {name: chart}, data={"panels": pictures.assign(model=name)})
 
 
 def _telling(own: Views, name: str) -> list[int]:

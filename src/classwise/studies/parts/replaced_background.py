@@ -14,17 +14,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from classwise import figures
 from classwise.datasets import mask_quality
 from classwise.errors import place_of
-from classwise.figures import panels
-from classwise.figures.style import Chart
 from classwise.metrics import confusion, difference, paired, worst
 from classwise.metrics.correlation import correlation
 from classwise.metrics.intervals import Array
@@ -338,12 +334,3 @@ def _gain(
 ) -> _Gain:
     row = _compared(before[kind], after[kind], name, confidence)
     return _Gain(*(float(row[column]) for column in ("difference", "low", "high")))
-
-
-def pictures(folder: Path, colour: str) -> Chart:
-    """The figure of what `take_pictures` left."""
-    table = pd.read_csv(folder / "pictures.csv")
-    with np.load(folder / "pictures.npz", allow_pickle=False) as held:
-        images = list(held["image"])
-    titles = table["column"].replace({"changed": f"{colour} background"})
-    return figures.styled(panels.draw(table.assign(column=titles, image=images), cell=120))

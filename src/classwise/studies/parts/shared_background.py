@@ -113,6 +113,7 @@ def outcome(audits: Mapping[str, Audit]) -> Outcome:
             "Which classes share a background is not in the paper's text; pairs is one reading of it.",
             "Each pairing was trained once; intervals take errors as independent.",
         ),
+        _data(audits),
     )
 
 
@@ -168,16 +169,33 @@ def _percent(name: str, found: Estimate) -> dict[str, float]:
 
 def _chart(run: str, audit: Audit) -> Chart:
     """Clean and attacked confusion, framed by background where each class has one and they are not all the same."""
-    names = audit.records.class_names
-    colours = colours_of(names, run)
-    if not tells_apart(relation(run, names)) or any(len(own) > 1 for own in colours.values()):
+    if not _one_each(run, audit.records.class_names):
         return figures.from_runs("confusion", {run: audit})
-    parts = []
+    cells = _cells(run, audit)
+    return figure.draw(cells, dict(zip(cells["true"], cells["background"], strict=True)))
+
+
+def _one_each(run: str, names: Sequence[str]) -> bool:
+    """Whether each class has one background and they are not all the same."""
+    return tells_apart(relation(run, names)) and all(len(own) == 1 for own in colours_of(names, run).values())
+
+
+def _cells(run: str, audit: Audit) -> pd.DataFrame:
+    """The confusion, clean and attacked, with the background of the true class: kind, true, predicted, images,
+    background."""
+    names, parts = audit.records.class_names, []
     for kind in (CLEAN, audit.headline):
         counts = confusion.compute(audit.rows(kind))
         true, predicted = (np.array(names)[axis.ravel()] for axis in np.indices(counts.shape))
         parts.append(pd.DataFrame({"kind": kind, "true": true, "predicted": predicted, "images": counts.ravel()}))
-    return figure.draw(pd.concat(parts, ignore_index=True), {name: own[0] for name, own in colours.items()})
+    colours = {name: own[0] for name, own in colours_of(names, run).items()}
+    return pd.concat(parts, ignore_index=True).assign(background=lambda cells: cells["true"].map(colours))
+
+
+def _data(audits: Mapping[str, Audit]) -> dict[str, pd.DataFrame]:
+    own = {run: audit for run, audit in audits.items() if _one_each(run, audit.records.class_names)}
+    cells = [_cells(run, audit).assign(model=run) for run, audit in own.items()]
+    return {"background": pd.concat(cells, ignore_index=True)} if cells else {}
 
 
 def _attacked(pairing: str, found: Mapping[tuple[str, str, str], Kinship], controls: Sequence[str]) -> Claim:

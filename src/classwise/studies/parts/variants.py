@@ -149,11 +149,17 @@ def swept(runs: Mapping[float, Sequence[Records]], setting: str) -> pd.DataFrame
     return named[[setting, "class", "n", "robust (%)", "low", "high"]].reset_index(drop=True)
 
 
+def sweep_rows(runs: Mapping[float, Sequence[Records]], title: str) -> pd.DataFrame:
+    """The accuracy of each class at each value as the figure takes it; title: what is swept."""
+    found = [over_seeds.by_class(rows).assign(value=value, setting=title) for value, rows in runs.items()]
+    return pd.concat(found, ignore_index=True)
+
+
 def sweep_chart(runs: Mapping[float, Sequence[Records]], title: str, highlight: Sequence[str] | None) -> Chart:
     """The same, drawn; on a logarithmic axis if the values span more than a factor of ten."""
-    frame = pd.concat([over_seeds.by_class(rows).assign(value=value) for value, rows in runs.items()])
+    frame = sweep_rows(runs, title)
     log = min(runs) > 0 and max(runs) / min(runs) > 10
-    return figures.styled(sweep.draw(frame.reset_index(drop=True), title, log=log, highlight=highlight))
+    return figures.styled(sweep.draw(frame, title, log=log, highlight=highlight))
 
 
 def in_percent(table: pd.DataFrame) -> pd.DataFrame:
