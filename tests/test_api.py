@@ -244,7 +244,7 @@ class TestModel:
         """Its mode was fixed when it was exported: whatever its modules say, it was not left in train mode."""
         free = ({0: torch.export.Dim("batch")},)
         torch.export.save(torch.export.export(Stripes().eval(), (x[:4],), dynamic_shapes=free), tmp_path / "m.pt2")
-        found = cw.audit(tmp_path / "m.pt2", (x, y), "fgsm", EPS)
+        found = cw.audit(tmp_path / "m.pt2", (x, y), "fgsm", EPS, trust=True)
         np.testing.assert_array_equal(found.rows("fgsm").prediction, audit.rows("fgsm").prediction)
         assert "train_mode" not in {finding.code for finding in found.findings}
 

@@ -77,6 +77,7 @@ def audit(
     probs: Annotated[bool | None, typer.Option("--probs/--no-probs", help="Keep all probabilities. [default: up to 100 classes]")] = None,
     fold: Annotated[bool, typer.Option("--fold/--no-fold", help="Fold batch-norm for the gradient passes.")] = True,
     force: Annotated[bool, typer.Option("--force", help="Audit although inputs are outside [0,1].")] = False,
+    trust: Annotated[bool, typer.Option("--trust", help="Load files that run code: programs, checkpoints that name a Python file.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin the run folder anew.")] = False,
     find_worst: Annotated[bool, typer.Option("--find-worst", help="Only find the worst class, attacking as few images as that takes.")] = False,
     tolerance: Annotated[float, typer.Option("--tolerance", help="With --find-worst: stop once the classes left are this close.")] = 0.0,
@@ -95,7 +96,7 @@ def audit(
         norm=norm, out=out, overwrite=overwrite, seed=seed, confidence=confidence, weights=weights, normalize=normalize,
         root=root, split=split, download=download, limit=limit, per_class=per_class, classes=_names(classes),
         num_classes=num_classes, batch_size=batch_size, workers=workers, device=device, amp=amp, eot=eot, fold=fold,
-        force=force, progress=progress,
+        force=force, trust=trust, progress=progress,
     )  # fmt: skip
     settings: dict[str, Any] = dict(  # noqa: C408
         protocol=protocol, coverage=coverage, eps_grid=eps_grid, distances=distances, save_adversarial=save_adversarial,
@@ -239,6 +240,7 @@ def train(
     device: Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps. [default: the best there is]")] = None,
     track: Annotated[list[str] | None, typer.Option("--track", help="tensorboard, mlflow or wandb, besides history.csv; repeatable.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin the run folder anew.")] = False,
+    trust: Annotated[bool, typer.Option("--trust", help="Load files that run code: programs, checkpoints that name a Python file.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the whole recipe, defaults included, and leave.")] = False,
     progress: Annotated[bool | None, typer.Option("--progress/--no-progress", help="[default: on a terminal]")] = None,
 ) -> None:  # fmt: skip
@@ -259,7 +261,7 @@ def train(
     try:
         trained = classwise.train(
             chosen, out=folder, root=root, download=download, device=device, trackers=track or (), overwrite=overwrite,
-            progress=progress,
+            trust=trust, progress=progress,
         )  # fmt: skip
     except KeyboardInterrupt as interrupt:
         kept = "saved" if type(interrupt).__name__ == "Interrupted" else "not saved"
@@ -282,14 +284,17 @@ def pseudo_label(
     limit: Annotated[int | None, typer.Option("--limit", help="At most this many images.")] = None,
     num_classes: Annotated[int | None, typer.Option("--num-classes", help="Outputs of the model, if not the data's classes.")] = None,
     device: Annotated[str | None, typer.Option("--device", help="[default: the best there is]")] = None,
+    trust: Annotated[bool, typer.Option("--trust", help="Load files that run code: programs, checkpoints that name a Python file.")] = False,
 ) -> None:  # fmt: skip
     """Label images by a model's answers, for robust self-training (rst)."""
     from classwise.datasets import load
     from classwise.evaluation.inputs import module_of
     from classwise.training import pseudo
+    from classwise.trust import trusting
 
     images = load(data, root, split).subset(limit)
-    network = module_of(model, weights, None, images, num_classes, device)
+    with trusting(trust):
+        network = module_of(model, weights, None, images, num_classes, device)
     labels, confidence = pseudo.label(network, images, threshold)
     pseudo.write_pseudo(out, images, labels, confidence)
     typer.echo(f"{int((labels >= 0).sum()):,} of {len(labels):,} images labelled, in {out}.")

@@ -27,6 +27,9 @@ Out = Annotated[
 Root = Annotated[Path | None, typer.Option("--root", help="Where data sets are. [default: data]")]
 Download = Annotated[bool, typer.Option("--download", help="Fetch data sets that are not there.")]
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, mps. [default: the best there is]")]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Load files that run code: programs, checkpoints that name a Python file.")
+]
 Engine = Annotated[str, typer.Option("--engine", help="local, ray, ray://HOST:PORT, slurm or slurm:partition=….")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Jobs at once, each in its own process (local).")]
 Cpus = Annotated[int | None, typer.Option("--cpus", help="CPU cores for each job. [default: shared evenly]")]
@@ -52,6 +55,7 @@ def study(
     root: Root = None,
     download: Download = False,
     device: Device = None,
+    trust: Trust = False,
     engine: Engine = "local",
     jobs: Jobs = 1,
     cpus: Cpus = None,
@@ -69,7 +73,7 @@ def study(
     from classwise import studies
 
     chosen = studies.parse(name, _options(context.args, name))
-    place, resources = _where(root, download, device, jobs, cpus, gpus, retries)
+    place, resources = _where(root, download, device, trust, jobs, cpus, gpus, retries)
     folder = out or Path("runs") / name
     if dry_run:
         _show_plan(chosen, folder, place, resources, _given(use), pool)
@@ -90,6 +94,7 @@ def reproduce(
     root: Root = None,
     download: Download = False,
     device: Device = None,
+    trust: Trust = False,
     engine: Engine = "local",
     jobs: Jobs = 1,
     cpus: Cpus = None,
@@ -109,7 +114,7 @@ def reproduce(
     if name is None:
         raise UserError("which table or figure? classwise reproduce --list names them, e.g. tian2021:table1.")
     plan = reproductions.plan(name, scale)  # type: ignore[arg-type]
-    place, resources = _where(root, download, device, jobs, cpus, gpus, retries)
+    place, resources = _where(root, download, device, trust, jobs, cpus, gpus, retries)
     above = Path("runs") / "reproduce" / scale
     folder, pool = out or above / name.replace(":", "-"), pool or above / "jobs"
     if dry_run:
@@ -162,14 +167,21 @@ def _options(arguments: Sequence[str], name: str) -> dict[str, Any]:
 
 
 def _where(
-    root: Path | None, download: bool, device: str | None, jobs: int, cpus: int | None, gpus: float, retries: int
+    root: Path | None,
+    download: bool,
+    device: str | None,
+    trust: bool,
+    jobs: int,
+    cpus: int | None,
+    gpus: float,
+    retries: int,
 ) -> tuple[Any, Any]:
     from classwise.studies.frame.engines import Resources
     from classwise.studies.frame.work import Place
 
     if jobs < 1:
         raise UserError(f"--jobs must be at least 1, got {jobs}.")
-    place = Place(None if root is None else str(root), download, device)
+    place = Place(None if root is None else str(root), download, device, trust=trust)
     return place, Resources(jobs, cpus, gpus, retries)
 
 

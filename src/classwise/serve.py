@@ -110,6 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--in-channels", type=int, help="channels of the images, where it needs to be told")
     parser.add_argument("--normalize", help="normalising first layer")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--trust", action="store_true", help="load files that run code")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at; default: only this machine")
     parser.add_argument("--port", type=int, default=8000, help="0 takes any that is free")
     given = parser.parse_args(arguments)
@@ -121,8 +122,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     try:
         model = load_model(
-            given.model, given.weights, given.num_classes, given.in_channels, given.device, given.normalize
-        )
+            given.model, given.weights, given.num_classes, given.in_channels, given.device, given.normalize,
+            trust=given.trust,
+        )  # fmt: skip
         serve(score, given.host, given.port)
     except UserError as error:
         parser.exit(2, f"error: {error}\n")

@@ -85,9 +85,11 @@ class TestPrograms:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.jit.save(torch.jit.trace(model, X), tmp_path / "net.pt")
-        again = load_model(tmp_path / "net.pt")
+        again = load_model(tmp_path / "net.pt", trust=True)
         assert same(model, again)
-        assert same(load_model(model, normalize="cifar10"), load_model(tmp_path / "net.pt", normalize="cifar10"))
+        assert same(
+            load_model(model, normalize="cifar10"), load_model(f"program:{tmp_path}/net.pt", normalize="cifar10")
+        )
         with pytest.raises(UserError, match="is a saved program, not weights"):
             load_model(SPEC, weights=tmp_path / "net.pt", num_classes=5)
 
@@ -95,7 +97,7 @@ class TestPrograms:
         model = load_model(SPEC, num_classes=5)
         program = torch.export.export(model, (X[:2],), dynamic_shapes=({0: torch.export.Dim("batch")},))
         torch.export.save(program, tmp_path / "net.pt2")
-        again = load_model(tmp_path / "net.pt2", device="cpu")
+        again = load_model(tmp_path / "net.pt2", device="cpu", trust=True)
         assert same(model, again)
         assert again.eval() is again
         x = X[:1].clone().requires_grad_()
@@ -106,7 +108,7 @@ class TestPrograms:
         program = torch.export.export(load_model("lenet", num_classes=5), (torch.rand(4, 3, 32, 32),))
         torch.export.save(program, tmp_path / "net.pt2")
         with pytest.raises(UserError, match=r"batches of exactly 4.*Dim"):
-            load_model(tmp_path / "net.pt2")
+            load_model(f"program:{tmp_path}/net.pt2")
 
 
 FILE = """

@@ -193,7 +193,9 @@ class TestFilesThatAreRefused:
         torch.save(state, tmp_path / "w.pt", _use_new_zipfile_serialization=new)
         content = (tmp_path / "w.pt").read_bytes()
         (tmp_path / "w.pt").write_bytes(content[: int(len(content) * keep)])
-        with pytest.raises(UserError, match=r"cannot read weights .*w.pt: the file is cut short or not a weights file"):
+        with pytest.raises(
+            UserError, match=r"cannot read weights .*w.pt: the file is cut short, damaged or not a weights file"
+        ):
             load_weights(load_model(SPEC, num_classes=4), tmp_path / "w.pt")
 
     @pytest.mark.parametrize("name", ["w.pt", "w.safetensors"])

@@ -46,6 +46,7 @@ from classwise.run_lock import one_writer
 from classwise.spec import Count, OpenShare, Seed, settle
 from classwise.terminal import progress_bar
 from classwise.threat import Norm
+from classwise.trust import trusting
 
 
 @one_writer
@@ -84,6 +85,7 @@ def audit(
     probs: bool | None = None,
     fold: bool = True,
     force: bool = False,
+    trust: bool = False,
     progress: bool | None = None,
 ) -> Audit:
     """Attack every example and report robustness class by class.
@@ -106,6 +108,7 @@ def audit(
     out: a run folder. Killed and started again with the same call, the audit goes on.
     amp: "float16" or "bfloat16" for the gradient passes, never on a CPU. The judging model is always float32.
     force: go on although the model's inputs are out of range.
+    trust: load files that run code: programs, and checkpoints whose model a Python file makes (see `load_model`).
     """
     begin = time.perf_counter()
     coverage = coverage or ("standing" if attack_files.has_suite(attacks) else "all")
@@ -118,10 +121,11 @@ def audit(
     named = attacks_of(attacks, eot=eot if eot > 1 else None, minimal=distances or None)
     curve = grid(eps, eps_grid, norm)
     images = images_of(data, root, split, download, num_classes, class_names).subset(limit, per_class, classes, seed)
-    module = module_of(model, weights, normalize, images, num_classes, device)
+    with trusting(trust):
+        module = module_of(model, weights, normalize, images, num_classes, device)
     spec = spec_of(model, module)
     folder = None if out is None else Path(out)
-    with evaluating(module) as was_training:
+    with trusting(trust), evaluating(module) as was_training:
         job, findings = prepare(module, images, named, eps, curve, settings, was_training)
         if folder is not None:
             job = in_folder(job, folder, spec, settings, overwrite)

@@ -40,6 +40,7 @@ from classwise.results import write_text
 from classwise.run_lock import one_writer
 from classwise.terminal import progress_bar
 from classwise.threat import Norm
+from classwise.trust import trusting
 
 
 @one_writer
@@ -72,6 +73,7 @@ def find_worst(
     eot: int = 1,
     fold: bool = True,
     force: bool = False,
+    trust: bool = False,
     progress: bool | None = None,
 ) -> WorstFound:
     """Find the class of lowest robust accuracy, attacking only as many images as that takes.
@@ -95,9 +97,10 @@ def find_worst(
     if not named:
         raise UserError("the clean images need no search: audit with --attack clean shows the worst class at once.")
     images = images_of(data, root, split, download, num_classes, class_names).subset(limit, per_class, classes, seed)
-    module = module_of(model, weights, normalize, images, num_classes, device)
+    with trusting(trust):
+        module = module_of(model, weights, normalize, images, num_classes, device)
     folder = None if out is None else Path(out)
-    with front.evaluating(module) as was_training:
+    with trusting(trust), front.evaluating(module) as was_training:
         job, findings = front.prepare(module, images, named, eps, {}, settings, was_training)
         job = _marked(job)
         if folder is not None:

@@ -1,14 +1,16 @@
 """classwise's own checkpoints: the weights, and all it takes to build the model again.
 
     {"classwise": {"format": 1, "model": spec, "num_classes": …, "in_channels": …, "normalize": [mean, std] or None,
-                   "extra": {…}},
+                   "extra": {…}, "digest": SHA-256 of all the rest},
      "state_dict": …}
 
-Only tensors and plain values, so `torch.load(path, weights_only=True)` reads it anywhere.
+Only tensors and plain values, so `torch.load(path, weights_only=True)` reads it anywhere. The digest is checked when it
+is read: a flipped bit is an error, not another model. Checkpoints written before there was one are read without.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,8 +41,38 @@ def save_checkpoint(
         "normalize": None if normalize is None else [list(part) for part in normalize],
         "extra": extra,
     }
+    state = model.state_dict()
+    header["digest"] = digest(header, state)
     with whole_file(Path(path)) as handle:
-        torch.save({"classwise": header, "state_dict": model.state_dict()}, handle)
+        torch.save({"classwise": header, "state_dict": state}, handle)
+
+
+def digest(header: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    """SHA-256 of all that a checkpoint holds, but for the digest itself."""
+    whole = hashlib.sha256()
+    _add(whole, {name: value for name, value in header.items() if name != "digest"})
+    _add(whole, state)
+    return whole.hexdigest()
+
+
+def _add(whole: hashlib._Hash, value: Any) -> None:
+    """Every value with its kind and its length, so that no two contents look alike."""
+    if isinstance(value, Tensor):
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        whole.update(f"{value.dtype}{tuple(value.shape)}".encode())
+        whole.update(flat.view(torch.uint8).numpy().data)
+    elif isinstance(value, Mapping):
+        whole.update(f"{{{len(value)}".encode())
+        for name, item in value.items():
+            _add(whole, name)
+            _add(whole, item)
+    elif isinstance(value, (list, tuple)):
+        whole.update(f"[{len(value)}".encode())
+        for item in value:
+            _add(whole, item)
+    else:
+        text = repr(value).encode()
+        whole.update(f"{type(value).__name__}{len(text)}".encode() + text)
 
 
 def _root(spec: str) -> str:
@@ -72,6 +104,38 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             f"{path} holds weights but not which model they belong to. "
             f"Name the model and give this file as its weights: --model resnet-18 --weights {path}"
         )
-    if header["format"] > FORMAT:
+    if isinstance(header["format"], int) and header["format"] > FORMAT:
         raise UserError(f"{path} was written by a newer classwise (format {header['format']}): upgrade classwise.")
+    if wrong := _wrong_with(header, content.get("state_dict")):
+        raise UserError(f"the checkpoint {path} is incomplete or damaged: {wrong}. Copy or train it again.")
+    if header.get("digest", "") not in ("", digest(header, content["state_dict"])):
+        raise UserError(
+            f"the checkpoint {path} is damaged: its weights are not those that were written (their digest differs). "
+            "Copy or train it again."
+        )
     return dict(content)
+
+
+def _wrong_with(header: Mapping[str, Any], state: Any) -> str | None:
+    """What a header lacks, in words; None where it is whole."""
+    for name, kind in (("format", int), ("model", str), ("num_classes", int), ("in_channels", int)):
+        if not isinstance(header.get(name), kind):
+            return f"its header says no {name}"
+    if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
+        return "it holds no weights (state_dict)"
+    normalize = header.get("normalize")
+    if normalize is not None and not _is_pair(normalize):
+        return f"its normalisation is {normalize!r}"
+    return None
+
+
+def _is_pair(normalize: Any) -> bool:
+    """Whether it is a list of means and one of deviations."""
+    return (
+        isinstance(normalize, (list, tuple))
+        and len(normalize) == 2
+        and all(
+            isinstance(part, (list, tuple)) and part and all(isinstance(value, float) for value in part)
+            for part in normalize
+        )
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ from classwise.models.factory import load_factory
 from classwise.models.normalize import Normalization, agree, constants, normalized
 from classwise.models.programs import kind_of_program, load_program
 from classwise.models.weights import load_state, load_weights
+from classwise.spec import Seed, convert
+from classwise.trust import require_trust, trusting
 
+PROGRAM = "program:"
 FACTORY = re.compile(r"(?P<path>.+\.py):(?P<name>\w+)")
 FILES = (".pt", ".pth", ".ts", ".pt2", ".ckpt", ".tar", ".safetensors", ".bin", ".pkl")
 
@@ -31,18 +35,20 @@ def load_model(
     device: torch.device | str | None = None,
     normalize: Normalization = None,
     seed: int = 0,
+    trust: bool = False,
 ) -> nn.Module:
     """The model of a spec, with weights if given, in eval mode on `device` (default: where it is, or the CPU).
 
     A spec is a module as it is; a built-in network (``resnet-18``, ``wideresnet:depth=34,width=10``); a function or
     class in a file (``net.py:make``); ``torchvision:…``, ``timm:…`` or ``robustbench:…``; a TorchScript or exported
-    program; a checkpoint of classwise; or a black box, which has no gradient (``net.onnx``, ``https://host/path``,
+    program (``program:FILE``); a checkpoint of classwise; or a black box, which has no gradient (``net.onnx``, ``https://host/path``,
     ``callable:file.py:name``, ``sklearn:file.py:name``, a function or an estimator). `normalize` puts a normalising
     layer in front: a known name, text such as ``mean=0.5,std=0.25``, or a pair (mean, std). Initial weights are drawn
-    from `seed`, leaving the global generator alone.
+    from `seed`, leaving the global generator alone. trust: also load files that run code without being named as code:
+    a program as it is, a checkpoint whose model is made by a Python file.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    with torch.random.fork_rng(devices=[]), trusting(trust):
+        torch.default_generator.manual_seed(convert(seed, Seed, "seed"))
         model = _make(spec, weights is not None, num_classes, in_channels, normalize)
     if weights is not None:
         load_weights(model, weights)
@@ -59,6 +65,8 @@ def _make(
     if isinstance(spec, nn.Module):
         return normalized(spec, normalize)
     spec = str(spec) if isinstance(spec, Path) else spec
+    if isinstance(spec, str) and spec.startswith(PROGRAM):
+        return normalized(load_program(Path(spec.removeprefix(PROGRAM))), normalize)
     if not isinstance(spec, str) or names_black_box(spec):
         if own_weights:
             raise UserError("a black box brings its own weights; leave weights out.")
@@ -87,15 +95,45 @@ def _make(
 def _from_file(path: Path, num_classes: int | None, normalize: Normalization) -> nn.Module:
     if path.suffix == ".py":
         raise UserError(f"{path} is a Python file; name the function or class that makes the model: {path}:NAME.")
-    if kind_of_program(path) is not None:
+    if kind := kind_of_program(path):
+        require_trust(f"{path} is a program ({kind}): loading it runs code in it", f"name it as one: {PROGRAM}{path}")
         return normalized(load_program(path), normalize)
     content = read_checkpoint(path)
     header = content["classwise"]
-    stored = constants(header["normalize"])
+    stored = constants(header.get("normalize"))
     if normalize is not None and not agree(constants(normalize), stored):
         raise UserError(f"{path} was saved with the normalisation {stored}, not {normalize!r}; leave normalize out.")
     if num_classes not in (None, header["num_classes"]):
         raise UserError(f"{path} holds a model of {header['num_classes']} classes, but {num_classes} are asked for.")
-    model = _make(header["model"], True, header["num_classes"], header["in_channels"], header["normalize"] or "none")
+    model = _named_in(path, header)
     load_state(model, content["state_dict"], str(path))
     return model
+
+
+def _named_in(path: Path, header: Mapping[str, Any]) -> nn.Module:
+    """The model that a checkpoint's header names; its weights are still to be loaded."""
+    spec = header["model"]
+    if names_code(spec):
+        require_trust(
+            f"{path} says that its model is made by {spec!r}: loading it would run that",
+            f"name the model yourself and give the file as its weights: --model {spec} --weights {path}",
+        )
+        if not _is_code(spec):
+            raise UserError(f"{path} names {spec!r} as its model, which is itself no model but a file; it is damaged.")
+    return _make(spec, True, header["num_classes"], header["in_channels"], header.get("normalize") or "none")
+
+
+def names_code(spec: str) -> bool:
+    """Whether building the model of a spec may run code that is not installed: all but a built-in network or one of a
+    library, whose settings name no file."""
+    library, _, rest = spec.partition(":")
+    if library in LIBRARIES:
+        settings = rest.partition(",")[2]
+        return any(mark in settings for mark in ("/", "\\", "checkpoint", "cfg"))
+    return not registry.knows(spec)
+
+
+def _is_code(spec: str) -> bool:
+    """Whether a spec is one of code: not the path of another checkpoint, nor what nobody knows."""
+    program = spec.startswith(PROGRAM) or kind_of_program(Path(spec)) is not None
+    return program or FACTORY.fullmatch(spec) is not None or spec.partition(":")[0] in LIBRARIES

@@ -50,7 +50,9 @@ class Exported(nn.Module):
 
 
 def load_program(path: Path) -> nn.Module:
-    """The model of a TorchScript or torch.export file, on the CPU."""
+    """The model of a TorchScript or torch.export file, on the CPU. Runs code: the caller has asked whether it may."""
+    if not path.is_file():
+        raise UserError(f"no program {str(path)!r}. Check the path.")
     try:
         if kind_of_program(path) == "exported":
             return _exported(path)

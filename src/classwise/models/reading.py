@@ -7,6 +7,7 @@ import re
 import struct
 import warnings
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ State = dict[str, Tensor]
 # What torch and safetensors raise for files that are cut short, are something else, or hold more than tensors.
 _UNREADABLE = (
     pickle.UnpicklingError,
+    zlib.error,
+    TypeError,
+    AttributeError,
     struct.error,
     RuntimeError,
     EOFError,
@@ -51,6 +55,7 @@ def read_file(path: str | Path) -> Any:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
+        _check_sums(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about pickle protocols; what cannot be read raises anyway
             return torch.load(path, map_location="cpu", weights_only=True)
@@ -66,9 +71,19 @@ def read_file(path: str | Path) -> Any:
                 "Load and save it again with a newer PyTorch."
             ) from None
         raise UserError(
-            f"cannot read weights {path}: the file is cut short or not a weights file "
+            f"cannot read weights {path}: the file is cut short, damaged or not a weights file "
             f"({type(error).__name__}: {_first_line(error)}). Copy or download it again."
         ) from error
+
+
+def _check_sums(path: Path) -> None:
+    """Raise where an entry of a zip archive is not what was written; torch itself does not look."""
+    if not zipfile.is_zipfile(path):
+        return  # before torch 1.6 there was no archive, and no sum to check
+    with zipfile.ZipFile(path) as archive:
+        known = any(entry.CRC for entry in archive.infolist())  # torch can be told to write none
+        if known and (damaged := archive.testzip()) is not None:
+            raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong: the file is damaged")
 
 
 def _first_line(error: Exception) -> str:

@@ -21,6 +21,7 @@ from classwise.evaluation.audit import audit
 from classwise.evaluation.folder import check_same, fingerprint_data, fingerprint_model, plain
 from classwise.evaluation.inputs import default_device, usable
 from classwise.models import load_model, read_checkpoint
+from classwise.models.loading import names_code
 from classwise.results import Audit, refuse_other_kind, write_text
 from classwise.run_folder import read_config
 from classwise.run_lock import writing
@@ -44,6 +45,7 @@ from classwise.training.recipe import Recipe
 from classwise.training.step import NOT_FINITE
 from classwise.training.tracking import open_trackers
 from classwise.training.watch import Watch, show_trained
+from classwise.trust import trusting
 
 _FILES = ("config.toml", "history.csv", LAST, NEXT, PREVIOUS, BEST)
 #: What trackers and studies leave beside them; W&B has a folder of its own for every run.
@@ -65,6 +67,7 @@ def train(
     device: str | torch.device | None = None,
     trackers: Sequence[str] = (),
     overwrite: bool = False,
+    trust: bool = False,
     progress: bool | None = None,
 ) -> Trained:
     """Train by a recipe, in a run folder. Killed and started again with the same call, the training goes on.
@@ -74,6 +77,7 @@ def train(
     data: images to train on instead of the recipe's data set: a pair (x, y), a Dataset, `Images`.
     model: a module to train instead of the recipe's model; it is changed in place.
     trackers: "tensorboard", "mlflow", "wandb", besides history.csv.
+    trust: load a model file that runs code without being named as code (see `load_model`).
     """
     chosen = recipe.load(source, changes)
     folder = Path(out)
@@ -84,7 +88,8 @@ def train(
         with processes.first_alone():  # it may download
             everything = examples(chosen, root, download, data)
         kept, held_out = split_off(chosen, everything)
-        network = network_of(chosen, model, kept, where)
+        with trusting(trust):
+            network = network_of(chosen, model, kept, where)
         # All that can be wrong with a recipe is found before the folder is touched.
         training, start = prepare(chosen, network, kept, held_out, folder, processes, root, download)
         if processes.first:
@@ -104,7 +109,7 @@ def train(
         with watch.watching():
             fit(training, start, watch)
         processes.wait()
-    return Trained(folder, root, quiet=not processes.first)
+    return Trained(folder, root, quiet=not processes.first, trust=trust or names_code(chosen.model.spec))
 
 
 def _settle(folder: Path, config: dict[str, Any], overwrite: bool) -> None:
@@ -144,6 +149,7 @@ class Trained:
     folder: Path
     root: str | Path | None = None
     quiet: bool = False  # in all processes but the first
+    trust: bool = False  # whether the Python file that makes the model may be run
 
     @property
     def history(self) -> pd.DataFrame:
@@ -205,7 +211,7 @@ class Trained:
 
     def model(self, which: str | int = "best", device: str | torch.device | None = None) -> nn.Module:
         """The trained model, "best", "last", or of an epoch that was kept, in eval mode."""
-        return load_model(self.checkpoint(which), device=device)
+        return load_model(self.checkpoint(which), device=device, trust=self.trust)
 
     def audit(self, attacks: Any = "pgd-20", which: str | int = "best", **settings: Any) -> Audit:
         """Audit the trained model on the test split of the data it was trained on, at the radius of its recipe."""
@@ -215,6 +221,7 @@ class Trained:
             "eps": config["threat"]["eps"],
             "norm": config["threat"]["norm"],
             "root": self.root,
+            "trust": self.trust,
         }
         chosen = {**usual, **settings}
         return audit(str(self.checkpoint(which)), chosen.pop("data"), attacks, chosen.pop("eps"), **chosen)
