@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import shutil
 import signal
@@ -27,6 +26,7 @@ from classwise.errors import UserError
 from classwise.records import COLUMNS, Records
 from classwise.run_lock import LOCK, WRITER, writing
 from classwise.storage import whole_file
+from command_processes import command, wait_until
 
 HOLD = """
 import sys
@@ -180,36 +180,12 @@ def make(num_classes, in_channels):
 ATTACKS = ("noise", "pgd-2", "fgsm")
 TIMES = int(os.environ.get("CLASSWISE_REPEAT", "3"))
 
-_SERVER = multiprocessing.get_context("forkserver") if os.name == "posix" else None
-if _SERVER is not None:
-    _SERVER.set_forkserver_preload(["classwise.cli", "classwise.evaluation.audit", "sklearn.datasets"])
 
-
-def audit(net: Path, out: Path, log: Path) -> None:
-    """``classwise audit …``, what it prints into a file."""
-    with log.open("w") as handle:
-        for descriptor in (1, 2):
-            os.dup2(handle.fileno(), descriptor)
+def start(net: Path, out: Path, log: Path) -> BaseProcess:
     options = [word for attack in ATTACKS for word in ("--attack", attack)]
-    command = ["--model", f"{net}:make", "--data", "digits", "--per-class", "4", "--out", out, *options]
-    sys.argv = ["classwise", "audit", *map(str, command)]
-    from classwise.cli import main
-
-    main()
-
-
-def start(*arguments: Path) -> BaseProcess:
-    assert _SERVER is not None
-    process = _SERVER.Process(target=audit, args=arguments)
-    process.start()
-    return process
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
-    while not true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.005)
+    return command(
+        "audit", "--model", f"{net}:make", "--data", "digits", "--per-class", 4, "--out", out, *options, log=log
+    )
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,15 @@
-"""``python -m classwise``."""
+"""``classwise``, and ``python -m classwise``: listens to signals before the long imports of the command line."""
 
-from classwise.cli import main
+from classwise.stopping import stopping
 
-main()
+
+def main() -> None:
+    """Run the command line."""
+    with stopping():
+        from classwise.cli import main as command_line
+
+        command_line()
+
+
+if __name__ == "__main__":
+    main()

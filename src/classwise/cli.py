@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from typer.core import TyperGroup
 
 import classwise
 from classwise import cli_studies, gate
 from classwise.errors import UserError, unknown
 from classwise.spec import number
+from classwise.stopping import Stopped, exit_code, stopping
+
+
+class _Commands(TyperGroup):
+    """The commands. A value that is an empty text is a mistake, of a shell variable mostly: ``--out ""`` is no folder."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for before, word in zip(["", *args], args, strict=False):
+            if not word or (word.startswith("--") and word.endswith("=")):
+                raise UserError(
+                    f"{(before if not word else word[:-1]) or 'an argument'} has an empty value; give one, or leave it out."
+                )
+        return super().parse_args(ctx, args)
+
 
 app = typer.Typer(
     name="classwise",
+    cls=_Commands,
     help="Class-by-class adversarial robustness: know your weakest class before an attacker does.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -110,10 +127,10 @@ def audit(
             _present_worst(found, as_json, csv)
             return
         result = classwise.audit(model, data, attack or ["pgd-20"], radius, **settings, **common)
-    except KeyboardInterrupt:
-        how = f"the same command goes on in {out}" if out else "with --out a stopped audit can be resumed"
+    except KeyboardInterrupt as stop:
+        how = f"the same command resumes in {out}" if out else "with --out a stopped audit can be resumed"
         Console(stderr=True).print(f"stopped; {escape(how)}.", soft_wrap=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(exit_code(stop)) from None
     _present(result, as_json, csv)
     _enforce(result, require or [], confident, junit)
 
@@ -263,12 +280,12 @@ def train(
             chosen, out=folder, root=root, download=download, device=device, trackers=track or (), overwrite=overwrite,
             trust=trust, progress=progress,
         )  # fmt: skip
-    except KeyboardInterrupt as interrupt:
-        kept = "saved" if type(interrupt).__name__ == "Interrupted" else "not saved"
+    except KeyboardInterrupt as stop:
+        kept = "saved" if type(stop).__name__ == "Interrupted" else "not saved"
         Console(stderr=True).print(
-            f"stopped ({kept}); the same command goes on in {escape(str(folder))}.", soft_wrap=True
+            f"stopped ({kept}); the same command resumes in {escape(str(folder))}.", soft_wrap=True
         )
-        raise typer.Exit(130) from None
+        raise typer.Exit(exit_code(stop)) from None
     trained.show()
 
 
@@ -398,13 +415,58 @@ def _wait_politely() -> None:
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is a sentence and exit code 2, not a traceback."""
+    """Run the command line; a user's mistake is a sentence and exit code 2, not a traceback.
+
+    Who closes the pipe that is printed into (``| head -1``) ends it as SIGPIPE would, with 141; a signal, with 128 and
+    its number.
+    """
     _wait_politely()
-    try:
-        app()
-    except UserError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
-        sys.exit(2)
+    with stopping():
+        try:
+            try:
+                app()
+            finally:
+                sys.stdout.flush()
+        except UserError as error:
+            _fail(str(error))
+        except KeyboardInterrupt as stop:
+            print("stopped.", file=sys.stderr)
+            sys.exit(exit_code(stop))
+        except SystemExit as leave:
+            _leave_for(leave)
+            raise
+        except BrokenPipeError:
+            _print_no_more()
+            sys.exit(_PIPE_CLOSED)
+        except OSError as error:
+            if error.filename is not None:
+                raise
+            _print_no_more()
+            _fail(f"cannot write what is to be printed: {error.strerror or error}.")
+
+
+def _fail(message: str) -> NoReturn:
+    Console(stderr=True).print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True)
+    sys.exit(2)
+
+
+def _leave_for(reason: BaseException | None) -> None:
+    """Leave by the code of a closed pipe or of a signal, where an exit is due to one."""
+    while reason is not None:
+        if isinstance(reason, BrokenPipeError):
+            sys.exit(_PIPE_CLOSED)
+        if isinstance(reason, Stopped):
+            sys.exit(exit_code(reason))
+        reason = reason.__cause__ or reason.__context__
+
+
+def _print_no_more() -> None:
+    """Let what is still in the buffer of the output go nowhere, instead of failing once more at the very end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+_PIPE_CLOSED = 141  # 128 and the number of SIGPIPE
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from classwise.errors import UserError
+from classwise.stopping import exit_code
 
 if TYPE_CHECKING:
     from classwise.studies import Outcome, Study
@@ -179,8 +180,6 @@ def _where(
     from classwise.studies.frame.engines import Resources
     from classwise.studies.frame.work import Place
 
-    if jobs < 1:
-        raise UserError(f"--jobs must be at least 1, got {jobs}.")
     place = Place(None if root is None else str(root), download, device, trust=trust)
     return place, Resources(jobs, cpus, gpus, retries)
 
@@ -208,9 +207,9 @@ def _conduct(
             return conduct(
                 chosen, folder, place=place, engine_spec=engine, resources=resources, use=use, pool=pool, watch=watch
             )
-        except KeyboardInterrupt:
-            Console(stderr=True).print(f"stopped; the same command goes on in {escape(str(folder))}.", soft_wrap=True)
-            raise typer.Exit(130) from None
+        except KeyboardInterrupt as stop:
+            Console(stderr=True).print(f"stopped; the same command resumes in {escape(str(folder))}.", soft_wrap=True)
+            raise typer.Exit(exit_code(stop)) from None
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from typing import IO
 _PARTIAL = ".{name}.{token}.partial"  # beside the file, hidden, its own for every writer
 _LEFT_BEHIND = re.compile(r"\..+\.[0-9a-f]{8}\.partial")
 _ABANDONED = 3600.0  # seconds after which a partial file is somebody's who was killed
-_LONGEST = 120  # letters of a file's name that its partial file repeats, so that no name becomes too long
+_LONGEST = 50  # letters of a file's name that its partial file repeats, so that no name becomes too long
 
 
 @contextlib.contextmanager

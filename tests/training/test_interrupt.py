@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from small_runs import assert_same_run, content, run, small
 
+from classwise.stopping import exit_code
 from classwise.training.interrupt import Interrupted, interruptible
 from classwise.training.step import Stepper
 
@@ -24,6 +25,7 @@ def test_the_first_signal_asks_and_the_second_ends(number: signal.Signals) -> No
         assert stop.asked
         os.kill(os.getpid(), number)
     assert not isinstance(ended.value, Interrupted)  # nothing was saved
+    assert exit_code(ended.value) == 128 + number
     assert signal.getsignal(number) is before
 
 
@@ -41,9 +43,12 @@ def test_other_threads_do_not_listen() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.parametrize(("steps", "place"), [(1, (0, 1)), (3, (0, 3)), (4, (1, 1))])
+@pytest.mark.parametrize(
+    ("steps", "place", "number"),
+    [(1, (0, 1), signal.SIGINT), (3, (0, 3), signal.SIGTERM), (4, (1, 1), signal.SIGTERM)],
+)
 def test_what_was_asked_is_done_after_the_step_with_everything_saved(
-    steps: int, place: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    steps: int, place: tuple[int, int], number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the first of an epoch's three steps, after its last one, and in the second epoch."""
     tree, step, done = small(tmp_path, "dropping"), Stepper.__call__, []
@@ -52,13 +57,14 @@ def test_what_was_asked_is_done_after_the_step_with_everything_saved(
     def interrupted(self: Stepper, *args: Any) -> Any:
         done.append(step(self, *args))
         if len(done) == steps:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
         return done[-1]
 
     with monkeypatch.context() as patch:
         patch.setattr(Stepper, "__call__", interrupted)
-        with pytest.raises(Interrupted):
+        with pytest.raises(Interrupted) as stopped:
             run(tree, tmp_path / "run")
+    assert exit_code(stopped.value) == 128 + number
     assert len(done) == steps
     saved = content(tmp_path / "run")
     assert (saved["epoch"], saved["step"]) == place

@@ -63,7 +63,7 @@ def test_asked_to_stop_it_saves_and_goes_on_where_it_was(recipe: Path, whole: Pa
     printed = log.read_text()
     assert process.exitcode == 130, printed
     assert "Traceback" not in printed
-    assert printed.rstrip().endswith(f"stopped (saved); the same command goes on in {out}.")
+    assert printed.rstrip().endswith(f"stopped (saved); the same command resumes in {out}.")
     run(small(recipe.parent, "dropping", train=TRAIN), out)
     assert_same_run(out, whole)
 

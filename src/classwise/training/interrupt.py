@@ -3,40 +3,35 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from types import FrameType
+
+from classwise.stopping import Stopped, handling
 
 
-class Interrupted(KeyboardInterrupt):
+class Interrupted(Stopped):
     """The training was asked to stop and has saved what it has."""
 
 
 @dataclass
 class Asked:
-    """Whether somebody wants the training to stop."""
+    """Whether somebody wants the training to stop, and by which signal."""
 
     asked: bool = False
+    number: int = signal.SIGINT
 
 
 @contextmanager
 def interruptible() -> Iterator[Asked]:
     """The first signal asks; the second ends at once, as usual. Only the main thread can listen."""
     state = Asked()
-    if threading.current_thread() is not threading.main_thread():
-        yield state
-        return
 
-    def ask(number: int, frame: Any) -> None:
+    def ask(number: int, frame: FrameType | None) -> None:
         if state.asked:
-            raise KeyboardInterrupt
-        state.asked = True
+            raise Stopped(number)
+        state.asked, state.number = True, number
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with handling(ask):
         yield state
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -89,7 +89,7 @@ def fit(training: Training, progress: Progress, watch: Watch) -> Progress:
             _save(training, progress, shown, valid)
             watch.epoch(progress, valid)
             if stepper.processes.any(stop.asked, stepper.device):
-                raise Interrupted
+                raise Interrupted(stop.number)
     return progress
 
 
@@ -119,7 +119,7 @@ def _epoch(
             _save_last(training, progress)
             saved = time.perf_counter()
             if processes.any(stop.asked, stepper.device):
-                raise Interrupted
+                raise Interrupted(stop.number)
     return seen.columns(processes)
 
 

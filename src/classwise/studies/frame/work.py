@@ -31,6 +31,7 @@ from typing import Any
 
 from classwise.errors import UserError
 from classwise.run_lock import writing
+from classwise.stopping import end_by, stopping
 from classwise.storage import whole_file
 from classwise.studies.frame.graph import Audit, Derive, Graph, Job, Train, fill, read_job
 from classwise.trust import trusting
@@ -211,9 +212,15 @@ def _leave_with(parent: int) -> None:
 
 
 def main(folder: str, name: str, parent: str | None = None) -> int:
-    if parent is not None:
-        _leave_with(int(parent))
-    wrong = Desk.read(Path(folder)).attempt(name)
+    with stopping():
+        if parent is not None:
+            _leave_with(int(parent))
+        try:
+            wrong = Desk.read(Path(folder)).attempt(name)
+        except KeyboardInterrupt as stop:
+            print("stopped; what is finished is kept", file=sys.stderr, flush=True)
+            end_by(stop)
+            raise  # where a signal does not end a process
     if wrong is not None:
         print(f"error: {wrong}", file=sys.stderr)
     return 0 if wrong is None else 1

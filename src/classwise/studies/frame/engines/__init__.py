@@ -33,6 +33,12 @@ class Resources:
     gpus: float = 0.0
     retries: int = 2
 
+    def __post_init__(self) -> None:
+        for name, least in (("jobs", 1), ("cpus", 1), ("gpus", 0), ("retries", 0)):
+            value = getattr(self, name)
+            if value is not None and not value >= least:
+                raise UserError(f"{name} (--{name}) must be at least {least}, got {value}.")
+
     @property
     def threads(self) -> int:
         """Of each job: what it was given, or its share of this machine."""

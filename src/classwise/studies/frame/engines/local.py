@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,8 @@ from threading import Lock
 from classwise.errors import UserError
 from classwise.studies.frame.engines import Resources, Submit
 from classwise.studies.frame.work import LOG, Desk
+
+_TO_SAVE = 30.0  # seconds that jobs have to leave before they are killed
 
 
 @contextlib.contextmanager
@@ -68,11 +71,11 @@ class _Children:
             with self._lock:
                 if self._stopped:
                     return 1
-                # In a session of its own: Ctrl-C reaches this process alone, which then asks each child once. (A
-                # training takes a second signal for an order to leave without saving.)
+                # In a session (on Windows: a group) of its own: Ctrl-C reaches this process alone, which then asks each
+                # child once. (A training takes a second signal for an order to leave without saving.)
                 child = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, env=environment,
-                    start_new_session=True,
+                    start_new_session=True, creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
                 )  # fmt: skip
                 self._running.add(child)
             try:
@@ -82,10 +85,20 @@ class _Children:
                     self._running.discard(child)
 
     def stop(self) -> None:
+        """Ask every child to end, and end those that have not after a while."""
         with self._lock:
             self._stopped = True
-            for child in self._running:
-                child.terminate()
+            asked = [*self._running]
+        for child in asked:
+            child.terminate()
+        end = time.monotonic() + _TO_SAVE
+        try:
+            for child in asked:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(max(0.0, end - time.monotonic()))
+        finally:  # also when a second signal comes
+            for child in asked:
+                child.kill()  # nothing, to one that has ended
 
 
 def _last_words(log: Path) -> str:

@@ -1,0 +1,41 @@
+"""``classwise …`` in real processes that start quickly: forked from one that has imported everything already."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+
+def command(*arguments: Any, log: Path) -> BaseProcess:
+    """Start a command; what it prints goes to a file."""
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["classwise.cli", "classwise.evaluation.find_worst", "sklearn.datasets"])
+    process = server.Process(target=_main, args=([*map(str, arguments)], log))
+    process.start()
+    return process
+
+
+def _main(arguments: list[str], log: Path) -> None:
+    # Whoever starts the tests in the background may have them, and all they start, ignore SIGINT.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with log.open("w") as handle:
+        for descriptor in (1, 2):
+            os.dup2(handle.fileno(), descriptor)
+    sys.argv = ["classwise", *arguments]
+    from classwise.cli import main
+
+    main()
+
+
+def wait_until(true: Callable[[], Any], seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
