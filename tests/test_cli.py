@@ -285,6 +285,12 @@ class TestMistakes:
         assert code == 2
         assert "did you mean 'resnet'?" in err
 
+    @pytest.mark.parametrize("words", [("--out", ""), ("--out=",), ("--csv", "")])
+    def test_an_empty_value(self, command: Command, finished: Path, words: tuple[str, ...]) -> None:
+        code, _, err = command("report", str(finished), *words)
+        assert code == 2
+        assert f"{words[0].rstrip('=')} has an empty value" in err
+
     def test_a_missing_option(self, command: Command) -> None:
         code, _, err = command("audit", "--data", "digits")
         assert code == 2

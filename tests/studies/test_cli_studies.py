@@ -41,6 +41,10 @@ def test_options_are_the_studys_fields() -> None:
         (["weight-norm"], "no model to look at"),
         (["weight-norm", "--model", "nowhere.pt"], "no checkpoint nowhere.pt"),
         (["weight-norm", "--jobs", "0"], "--jobs must be at least 1"),
+        (["weight-norm", "--cpus", "0"], "--cpus must be at least 1, got 0"),
+        (["weight-norm", "--retries", "-1"], "--retries must be at least 0, got -1"),
+        (["weight-norm", "--gpus", "-0.5"], r"--gpus must be at least 0, got -0\.5"),
+        (["weight-norm", "--out", ""], "--out has an empty value"),
         (
             ["weight-norm", "--recipe", "desk/digits/madry", "--engine", "rya"],
             "unknown engine 'rya'; did you mean 'ray'",

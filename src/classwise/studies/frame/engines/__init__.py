@@ -37,7 +37,7 @@ class Resources:
         for name, least in (("jobs", 1), ("cpus", 1), ("gpus", 0), ("retries", 0)):
             value = getattr(self, name)
             if value is not None and not value >= least:
-                raise UserError(f"{name} (--{name}) must be at least {least}, got {value}.")
+                raise UserError(f"--{name} must be at least {least}, got {value}.")
 
     @property
     def threads(self) -> int:
