@@ -55,9 +55,10 @@ def test_an_audit_or_a_search(number: signal.Signals, search: tuple[str, ...], t
     (tmp_path / "net.py").write_text(NET)
     out, log = tmp_path / "run", tmp_path / "log"
     data = ["--model", tmp_path / "net.py:make", "--data", "digits", "--per-class", 3]
-    process = command("audit", *data, "--attack", "pgd-100000000", "--out", out, *search, log=log)
+    process = command("audit", *data, "--attack", "pgd-10000000", "--out", out, *search, log=log)
     clean = out / "records" / "00-clean-00000.parquet"
     wait_until(lambda: clean.exists() or not process.is_alive())
+    assert clean.exists(), log.read_text()
     before = clean.stat().st_mtime_ns
     assert process.pid is not None
     os.kill(process.pid, number)
