@@ -52,7 +52,7 @@ def with_part(part: str, **changed: Any) -> dict[str, Any]:
 
 def test_there_are_recipes_for_every_data_set_and_a_desk() -> None:
     places = {name.rpartition("/")[0] for name in SHIPPED}
-    papers = {"mnist", "cifar10", "cifar100", "svhn", "stl10", "imagenet"}
+    papers = {"mnist", "cifar10", "cifar100", "svhn", "stl10", "tiny_imagenet", "imagenet"}
     assert places == papers | {"desk/digits", "desk/mnist", "desk/cifar10"}
 
 
@@ -119,7 +119,8 @@ def test_it_says_in_one_line_what_it_is(name: str) -> None:
 @pytest.mark.parametrize("folder", ["desk/digits", "desk/mnist", "desk/cifar10"])
 def test_desk_recipes_of_a_data_set_share_their_budget(folder: str) -> None:
     made = [shipped(name) for name in SHIPPED if name.startswith(f"{folder}/")]
-    assert len({(r.data, r.threat, r.train.batch, r.validate.attack, r.validate.protocol) for r in made}) == 1
+    assert len({(r.data, r.train.batch, r.validate.attack, r.validate.protocol) for r in made}) == 1
+    assert len({r.threat for r in made if r.threat.norm == "linf"}) == 1
     assert len({r.train.epochs for r in made if not methods.name_of(r.method).startswith("frl_")}) == 1  # fine-tune
     assert len({r.model.spec.removesuffix(",head=cosine") for r in made}) == 1
 
@@ -149,14 +150,42 @@ def test_imagenet_has_the_published_rates_and_sizes() -> None:
     assert not optimizer.parse(made.train.optimizer).decay_norm
 
 
-@pytest.mark.parametrize("name", [name for name in SHIPPED if name.startswith("imagenet/")])
+@pytest.mark.parametrize("name", ["imagenet/fast", "imagenet/fast-code", "imagenet/standard"])
 @pytest.mark.parametrize(("epochs", "ends"), [(15, [6, 12, 15]), (30, [12, 24, 30]), (100, [40, 80, 100])])
 def test_imagenet_stretches_to_another_number_of_epochs(name: str, epochs: int, ends: list[int]) -> None:
     made = recipe.load(name, [f"train.epochs={epochs}"])
-    if made.train.phases:
-        assert made.train.ends() == ends
     at = schedule.parse(made.train.schedule).at
+    assert made.train.ends() == ends
     assert at(epochs, epochs) == pytest.approx(schedule.parse(shipped(name).train.schedule).at(15, 15))
+
+
+NINE = (
+    "lenet", "vgg-16", "vgg-19", "resnet-18", "resnet-50", "densenet-121", "densenet-169", "googlenet", "inception_v3"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("network", NINE)
+def test_the_nine_networks_of_benz_et_al_take_the_place_of_a_recipes(network: str) -> None:
+    made = recipe.load("cifar10/madry", [f"model.spec={network}"])
+    with torch.device("meta"):
+        assert registry.construct(made.model.spec, num_classes=10)(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_recipe_in_an_l2_ball_says_so_in_its_name(name: str) -> None:
+    assert (shipped(name).threat.norm == "l2") == name.endswith("-l2")
+
+
+@pytest.mark.parametrize("name", [name for name in SHIPPED if "-common" in name])
+def test_frl_with_the_common_settings_of_the_comparison(name: str) -> None:
+    """Li and Liu (2023), "Hyper-parameters used in every method"."""
+    made, base = shipped(name), shipped(f"{name.partition('/')[0]}/trades{'-wrn' if name.endswith('-wrn') else ''}")
+    assert (made.threat, made.data, made.model.spec) == (base.threat, base.data, base.model.spec)
+    same = ("epochs", "batch", "optimizer", "schedule")
+    assert [getattr(made.train, key) for key in same] == [getattr(base.train, key) for key in same]
+    own, theirs = methods.settings(made.method), methods.settings(base.method)
+    assert (own["beta"], own["steps"]) == (theirs["beta"], theirs["steps"])
+    assert own["tau1"] == own["tau2"] == own["rate"] == 0.05
 
 
 def test_trades_rate_falls_in_the_75th_epoch() -> None:
