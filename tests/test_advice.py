@@ -15,6 +15,7 @@ from statsmodels.stats.proportion import power_proportions_2indep, samplesize_pr
 from classwise import advice
 from classwise.compare import compare
 from classwise.errors import UserError
+from classwise.metrics import intervals
 from classwise.records import AttackInfo, Meta, Records
 from classwise.results import Audit
 
@@ -104,7 +105,7 @@ class TestHiddenGradients:
     def test_hidden(self, audit_of: Make) -> None:
         (found,) = advice.hidden_gradients(self.audit(audit_of, [100, 100], [60, 98]).records)
         assert (found.code, found.level) == ("hidden_gradients", "warning")
-        assert found.what == ("temperature_pgd-20 leaves 39.5% standing, pgd-20 50.0% (p < 0.001); most in cat −20.0.")
+        assert found.what == ("temperature_pgd-20 leaves 39.5% robust, pgd-20 50.0% (p < 0.001); most in cat −20.0.")
         assert found.numbers["gain"] == pytest.approx(0.105)
         assert found.numbers["p"] == pytest.approx(2 * 0.5**42)
         assert found.numbers["classes"] == {"cat": pytest.approx(0.2)}
@@ -130,27 +131,27 @@ class TestImages:
         pooled, apart = (a + b) / 2, np.sqrt(a * (1 - a) + b * (1 - b))
         null = np.sqrt(2 * pooled * (1 - pooled))
         z = stats.norm.ppf
-        assert advice.images_needed(a, b) == np.ceil(((z(0.975) * null + z(0.8) * apart) / (b - a)) ** 2)
+        assert intervals.images_needed(a, b) == np.ceil(((z(0.975) * null + z(0.8) * apart) / (b - a)) ** 2)
         theirs = samplesize_proportions_2indep_onetail(b - a, a, power=0.8, ratio=1, alpha=0.05)
-        assert advice.images_needed(a, b) == pytest.approx(theirs, rel=0.02, abs=1)
+        assert intervals.images_needed(a, b) == pytest.approx(theirs, rel=0.02, abs=1)
 
     def test_so_many_images_have_the_power(self) -> None:
-        n = advice.images_needed(0.3, 0.4, power=0.9)
+        n = intervals.images_needed(0.3, 0.4, power=0.9)
         assert power_proportions_2indep(0.1, 0.3, n, return_results=False) == pytest.approx(0.9, abs=0.005)
 
     def test_equal_accuracies_and_bad_power(self) -> None:
-        assert advice.images_needed(0.3, 0.3) == np.inf
+        assert intervals.images_needed(0.3, 0.3) == np.inf
         with pytest.raises(UserError, match=r"power must lie between 0 and 1, such as 0\.8; got 80"):
-            advice.images_needed(0.3, 0.4, power=80)
+            intervals.images_needed(0.3, 0.4, power=80)
 
     def test_how_many_more(self, audit_of: Make) -> None:
         rows = audit_of({"pgd-20": [50, 48, 90]}, (100, 80, 100), ("cat", "dog", "ship")).rows()
         (found,) = advice.more_images(rows)
-        need = advice.images_needed(0.5, 0.6)
+        need = intervals.images_needed(0.5, 0.6)
         assert need == 388
         assert found.numbers["more"] == {"cat": 288, "dog": 308}
         assert found.what == (
-            "The two weakest classes, cat (50.0%) and dog (60.0%), are not told apart by 100 and 80 images."
+            "The two classes of lowest accuracy, cat (50.0%) and dog (60.0%), are not told apart by 100 and 80 images."
         )
         assert found.remedy == (
             "About 388 images of each would do it in 80% of cases, if the difference is what it seems: "
@@ -159,8 +160,14 @@ class TestImages:
 
     def test_equal_classes(self, audit_of: Make) -> None:
         (found,) = advice.more_images(audit_of({"pgd-20": [5, 5, 90]}, (100,) * 3, ("cat", "dog", "ship")).rows())
-        assert found.what == "2 classes share the last place with 5.0% (cat, dog)."
+        assert found.what == "2 classes tie for the worst with 5.0% (cat, dog)."
         assert found.numbers["needed"] is None
+
+    def test_the_level_follows_the_number_of_classes(self, audit_of: Make) -> None:
+        """Each class is tested against 9 others at 0.05/9 one-sided, which takes more images than against 2."""
+        rows = audit_of({"pgd-20": [50, 60, *[90] * 8]}, (100,) * 10).rows()
+        (found,) = advice.more_images(rows)
+        assert found.numbers["needed"] == intervals.images_needed(0.5, 0.6, 1 - 2 * 0.05 / 9) > 388
 
     def test_none_where_they_are_told_apart(self, audit_of: Make) -> None:
         assert not [*advice.more_images(audit_of({"pgd-20": [10, 60, 90]}, (100,) * 3).rows())]
@@ -185,6 +192,14 @@ class TestChance:
         assert found.what.startswith("b is 10.0 points under a")
         assert "Fisher's exact test of different images" in found.what
         assert found.numbers["paired"] is False
+
+
+def test_an_undefended_model_is_not_told_to_lower_a_beta(audit_of: Make) -> None:
+    """5% robust among three classes is less than guessing: no beta trained that, however one-to-one the errors are."""
+    audit = audit_of({"pgd-20": [0, 10, 20]}, (200,) * 3)
+    assert [found.code for found in advice.of_audit(audit)] == []
+    robust = audit_of({"pgd-20": [100, 120, 180]}, (200,) * 3)
+    assert next(found.code for found in advice.of_audit(robust)) == "lower_beta"
 
 
 def test_an_audit_gathers_what_applies(audit_of: Make) -> None:

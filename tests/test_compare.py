@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +15,12 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from classwise.compare import compare, points, read_runs, show
+from classwise.compare import compare, read_runs, show
 from classwise.errors import UserError
+from classwise.format import points
 from classwise.metrics import difference, paired, worst
 from classwise.records import AttackInfo
+from classwise.report import sections
 from classwise.results import Audit
 
 Make = Callable[..., Audit]
@@ -292,3 +295,27 @@ class TestShown:
 
     def test_printed(self, two: dict[str, Audit]) -> None:
         assert str(compare(two)).splitlines()[0] == "2 runs under pgd-20, against base"
+
+
+def test_what_is_not_defined_is_never_shown_as_a_number(audit_of: Make) -> None:
+    """One class has no order, and a worst class of 0 no relative gain: no τ, no ρ, and no text says nan."""
+    made = compare({name: audit_of({"pgd-20": [k, 0]}, (20, 0)) for name, k in (("a", 0), ("b", 5))})
+    console = Console(file=io.StringIO(), width=300)
+    show(made, console)
+    assert isinstance(console.file, io.StringIO)
+    shown = [
+        console.file.getvalue(),
+        made.to_markdown(),
+        made.to_latex(),
+        made._repr_html_(),
+        json.dumps(made.summary()),
+    ]
+    shown += [str(sections.comparison(made.audits)), made.to_markdown(by_class=True)]
+    assert not [text for text in shown if re.search(r"\bnan\b", text, re.IGNORECASE)]
+    run = made.to_markdown().splitlines()[-1].replace(" ", "").split("|")[1:-1]
+    assert (run[0], run[9], run[-1]) == ("b", "–", "–")
+
+
+def test_ties_are_not_one_class(audit_of: Make) -> None:
+    made = compare({name: audit_of({"pgd-20": [0, 0, 0, k]}, (20,) * 4) for name, k in (("a", 9), ("b", 5))})
+    assert made.table()["worst_class"].tolist() == ["3 classes tie"] * 2

@@ -86,8 +86,15 @@ class TestCheck:
 
     def test_the_sentence_says_what_was_found(self, audit: Audit) -> None:
         outcomes = gate.check(audit, ["worst>=0.25", "class[cat]<=20%"])
-        assert outcomes[0].sentence == "worst>=0.25: FAILED (worst under pgd-20 is 0.2)"
-        assert outcomes[1].sentence == "class[cat]<=20%: holds (class[cat] under pgd-20 is 0.2)"
+        assert outcomes[0].sentence == "worst>=0.25: FAILED (worst under pgd-20 is 20.0%)"
+        assert outcomes[1].sentence == "class[cat]<=20%: holds (class[cat] under pgd-20 is 20.0%)"
+
+    def test_the_sentence_never_shows_the_bound_itself_for_a_number_that_misses_it(self, audit_of: Make) -> None:
+        """2,499 of 10,000 is 25.0%, which would not fail worst>=0.25."""
+        audit = audit_of({"pgd-20": [2_499, 9_000]}, (10_000, 10_000))
+        assert gate.check(audit, ["worst>=0.25"])[0].sentence.endswith("(worst under pgd-20 is 24.99%)")
+        assert gate.check(audit, ["worst>=0.2499"])[0].sentence.endswith("holds (worst under pgd-20 is 25.0%)")
+        assert gate.check(audit, ["cv<=1e9"])[0].sentence.endswith("(cv under pgd-20 is 1056.6)")
 
     def test_an_attack_whose_name_holds_dots(self, audit_of: Make) -> None:
         audit = audit_of({"pgd-20:step=0.003": [1, 2], "fgsm": [3, 4]}, (5, 5), ("a.b", "worst"))
@@ -113,7 +120,7 @@ class TestConfident:
         cat = gate.check(audit, ["class[cat]>=0.15", "class[cat]>=0.13", "class[cat]<=0.25", "class[cat]<=0.29"], True)
         assert [outcome.passed for outcome in cat] == [False, True, False, True]
         assert cat[0].value == pytest.approx(0.1334, abs=1e-4)
-        assert cat[0].sentence.endswith("(class[cat] under pgd-20 is 0.2, lower bound 0.1334)")
+        assert cat[0].sentence.endswith("(class[cat] under pgd-20 is 20.0%, lower bound 13.3%)")
         assert cat[2].value == pytest.approx(0.2888, abs=1e-4)
         assert gate.check(audit, ["worst>=0.2"], True)[0].value == pytest.approx(0.1267, abs=1e-4)
 

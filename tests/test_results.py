@@ -145,7 +145,7 @@ class TestWriteText:
 class TestNotebook:
     def test_the_classes_from_the_weakest_on_under_the_verdict(self, audit: Audit) -> None:
         shown = audit._repr_html_()
-        assert shown.startswith("<p>dog or cat is the weak class, too close to call: dog at 20.0%")
+        assert shown.startswith("<p>In the worst case over all attacks, dog has the lowest accuracy: 20.0% robust")
         places = [shown.index(f'scope="row" style="text-align:left">{name}<') for name in ("dog", "cat", "ship")]
         assert places == sorted(places)
 

@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from classwise import metrics
-from classwise.compare import Comparison, listed, points
+from classwise import verdict
+from classwise.compare import Comparison, listed
 from classwise.errors import UserError
 from classwise.findings import Finding
-from classwise.metrics import accuracy, intervals, misclassified, paired
-from classwise.metrics.intervals import POWER, Array, images_needed
-from classwise.records import CLEAN, Records
+from classwise.format import distance, level, p_equals, percent, points
+from classwise.metrics import accuracy, intervals, misclassified, overall, paired, worst
+from classwise.metrics.intervals import POWER, Array
+from classwise.records import CLEAN, WORST_CASE, Records
 from classwise.results import Audit
 
 _DOCS = "docs/compare.md"
 _MOST = 3  # pairs of classes named
-_UNREALISTIC = 1_000_000  # images per class
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,15 @@ def lower_beta(records: Records, confidence: float = 0.95, homing: Array | None 
 
     Lowering β_j makes class j less robust, and those classes more robust that are broken into j. One β alone helps
     class i if the two have a one-to-one relation, see `_one_to_one`. Said only of classes below the average, and only
-    if j is the more robust of the two, for j pays.
+    if j is the more robust of the two, for j pays; and only of a model that is robust beyond guessing: an undefended
+    one was not trained with any β.
 
     homing: counts H_ij of the flips i → j that become right when the model is trained again without class j; where it
     is known it takes the place of the flips, as in the paper.
     """
     flips = misclassified.compute(records) if homing is None else _off_diagonal(homing, records.num_classes)
+    if overall.compute(records, confidence=confidence).low <= 1 / records.num_classes:
+        return
     correct, support = accuracy.counts(records)
     share, names = intervals.ratio(correct, support), records.class_names
     weak = [i for i in np.argsort(share, kind="stable").tolist() if share[i] < np.nanmean(share)]
@@ -74,11 +77,11 @@ def lower_beta(records: Records, confidence: float = 0.95, homing: Array | None 
         yield Advice(
             "lower_beta",
             "note",
-            f"{names[i]} ({share[i]:.1%}) and {names[j]} ({share[j]:.1%}) are one to one: {flips[i, j]:,} of the "
-            f"{support[i]:,} images of {names[i]} become {names[j]}{home}, {flips[i, k]:,} become {names[k]}, the next "
-            f"({_p(p)}).",
+            f"{names[i]} ({percent(share[i])}) and {names[j]} ({percent(share[j])}) are one to one: {flips[i, j]:,} of "
+            f"the {support[i]:,} images of {names[i]} become {names[j]}{home}, {flips[i, k]:,} become {names[k]}, the "
+            f"next ({p_equals(p)}).",
             f"To help {names[i]}, train TRADES with a lower beta for {names[j]}: beta = {{{_key(names[j])} = 0.5}}. "
-            f"It can win at most {100 * flips[i, j] / support[i]:.1f} points, and {names[j]} pays.",
+            f"It can win at most {distance(flips[i, j] / support[i])} points, and {names[j]} pays.",
             {
                 "help": names[i],
                 "lower": names[j],
@@ -126,7 +129,9 @@ def hidden_gradients(records: Records, confidence: float = 0.95) -> Iterator[Adv
         below = classes[(classes["p_holm"] < 1 - confidence) & (classes["difference"] < 0)]
         most = below.sort_values("difference", kind="stable").head(_MOST)
         where = ", ".join(f"{c} {points(d)}" for c, d in zip(most["class"], most["difference"], strict=True))
-        what = f"{sharp[0]} leaves {whole['second']:.1%} standing, {plain[0]} {whole['first']:.1%} ({_p(p)})"
+        what = (
+            f"{sharp[0]} leaves {percent(whole['second'])} robust, {plain[0]} {percent(whole['first'])} ({p_equals(p)})"
+        )
         yield Advice(
             "hidden_gradients" if hidden else "open_gradients",
             "warning" if hidden else "note",
@@ -147,37 +152,34 @@ def hidden_gradients(records: Records, confidence: float = 0.95) -> Iterator[Adv
 
 
 def more_images(records: Records, confidence: float = 0.95, power: float = POWER) -> Iterator[Advice]:
-    """How many images it takes to separate the two weakest classes, if they are not yet.
+    """How many images it takes to tell the two lowest classes apart, where the verdict does not; or that classes tie.
 
-    They are separated if one class is the worst with the given probability (`metrics.p_worst`). See `images_needed`.
+    The verdict and the number of images rest on the same test, see `metrics.worst`.
     """
-    table = metrics.by_class(records, confidence).dropna(subset=["accuracy"])
-    if len(table) < 2 or table["p_worst"].max() >= confidence:
+    found = verdict.of(records, WORST_CASE, confidence)
+    if found.status not in ("tied", "undecided"):
         return
-    table = table.sort_values("accuracy", kind="stable")
-    first, second = table.iloc[:2].to_dict("records")
-    tied = table["class"][table["accuracy"] == first["accuracy"]].tolist()
-    need = images_needed(first["accuracy"], second["accuracy"], confidence, power)
-    need = max(need, min(first["n"], second["n"]) + 1)  # those there are were not enough
-    known = need <= _UNREALISTIC
-    more = {row["class"]: max(0, int(need) - row["n"]) if known else None for row in (first, second)}
+    lowest = worst.separation(records, confidence, power)
+    (first, a, n), (second, b, m), need = lowest.first, lowest.second, lowest.needed
+    more = {name: None if need is None else max(0, need - have) for name, _, have in (lowest.first, lowest.second)}
     wanted = " and ".join(f"{count:,} more of {name}" for name, count in more.items() if count)
-    seen = f"{first['class']} ({first['accuracy']:.1%}) and {second['class']} ({second['accuracy']:.1%})"
     yield Advice(
         "more_images",
         "note",
-        f"{len(tied)} classes share the last place with {first['accuracy']:.1%} ({listed(tied)})."
-        if len(tied) > 1
-        else f"The two weakest classes, {seen}, are not told apart by {first['n']:,} and {second['n']:,} images.",
-        f"About {need:,} images of each would do it in {power:.0%} of cases, if the difference is what it seems: "
-        f"{wanted}."
-        if known
-        else "They are equal as far as can be seen, and no realistic number of images is known to part them: report "
-        "them together.",
+        f"{len(found.worst)} classes tie for the worst with {percent(found.accuracy)} ({listed(found.worst)})."
+        if found.status == "tied"
+        else f"The two classes of lowest accuracy, {first} ({percent(a)}) and {second} ({percent(b)}), are not told "
+        f"apart by {n:,} and {m:,} images.",
+        "Classes of the same accuracy are not told apart by any number of images that could be named: report them "
+        "together."
+        if need is None
+        else f"About {need:,} images of each would do it in {percent(power, 0)} of cases, if the difference is what it "
+        f"seems: {wanted}.",
         {
-            "first": first["class"],
-            "second": second["class"],
-            "needed": need if known else None,
+            "first": first,
+            "second": second,
+            "tied": list(found.worst),
+            "needed": need,
             "more": more,
             "power": power,
             "confidence": confidence,
@@ -199,10 +201,10 @@ def beyond_chance(comparison: Comparison) -> Iterator[Advice]:
         yield Advice(
             "beyond_chance" if beyond else "within_chance",
             "note",
-            f"{name} is {abs(100 * run['difference']):.1f} points {'under' if run['difference'] < 0 else 'above'} "
+            f"{name} is {distance(run['difference'])} points {'under' if run['difference'] < 0 else 'above'} "
             f"{comparison.base} over all images "
-            f"({comparison.confidence:.0%} interval {points(run['low'])} to {points(run['high'])}; {test}, "
-            f"{_p(run['p_holm'])}).",
+            f"({level(comparison.confidence)} interval {points(run['low'])} to {points(run['high'])}; {test}, "
+            f"{p_equals(run['p_holm'])}).",
             "The difference is beyond the chance of drawing images. Train with other seeds before crediting the method."
             if beyond
             else "Call them equal, or audit more images: a difference of this size can come from the images drawn.",
@@ -241,10 +243,6 @@ def _strongest(records: Records, kind: str, eps: float) -> tuple[str, Records] |
     """The attack of a kind and radius that leaves the fewest standing, with its rows."""
     found = {name: records.of(name) for name in _ran(records, kind) if _radius(records, name) == eps}
     return min(found.items(), key=lambda item: float(item[1].correct.mean())) if found else None
-
-
-def _p(p: float) -> str:
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
 def _key(name: str) -> str:

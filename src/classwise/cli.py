@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 from typer.core import TyperGroup
 
 import classwise
@@ -152,6 +153,7 @@ def show(
     if attack is not None and not as_json:
         console = Console()
         console.print(terminal.class_table(result, attack, width=console.width))
+        console.print(Text(result.verdict(attack).sentence, "bold"))
     _present(result, as_json, csv, attack, tables=attack is None)
     _enforce(result, require or [], confident, junit)
 

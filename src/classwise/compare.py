@@ -25,10 +25,10 @@ from rich.text import Text
 
 from classwise import comparable, tables
 from classwise.errors import UserError, unknown
+from classwise.format import alpha, distance, fixed, interval, level, p_value, percent, points
 from classwise.metrics import agreement, average, cv, difference, intervals, mcd, overall, paired, rho, worst
 from classwise.records import CLEAN, Records
 from classwise.results import Audit, told_apart
-from classwise.terminal import interval, percent
 
 _MOST = 40  # classes up to which a terminal shows all of them
 _NAMED = 5  # classes a sentence names
@@ -56,10 +56,10 @@ class Comparison:
     def table(self) -> pd.DataFrame:
         """One row per run.
 
-        run, n, paired, overall, clean and average (means of the class accuracies), worst_class, worst, worst_low,
-        worst_high (the interval of the lowest true class accuracy), cv, mcd, rho; and against the base, over all
-        examples: difference with low and high, p, p_holm (over the runs), and spearman and kendall of the order of the
-        classes.
+        run, n, paired, overall, clean and average (means of the class accuracies), worst_class (its name, or how many
+        classes tie), worst, worst_low, worst_high (the interval of the lowest true class accuracy), cv, mcd, rho; and
+        against the base, over all examples: difference with low and high, p, p_holm (over the runs), and spearman and
+        kendall of the order of the classes.
         """
         return self.runs.copy()
 
@@ -177,7 +177,7 @@ def _run(audit: Audit, mine: Records, base: Records, versus: pd.DataFrame | None
         "clean": average.compute(audit.rows(CLEAN)) if CLEAN in audit.names else float("nan"),
         "overall": overall.compute(mine).value,
         "average": average.compute(mine),
-        "worst_class": lowest.name,
+        "worst_class": lowest.label,
         "worst": lowest.value,
         "worst_low": lowest.low,
         "worst_high": lowest.high,
@@ -217,15 +217,6 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 # ---- in words ------------------------------------------------------------------------------------------------------
 
 
-def points(value: float) -> str:
-    """A difference of two fractions in percentage points, with its sign."""
-    return "–" if pd.isna(value) else f"{100 * value:+.1f}".replace("-", "−")
-
-
-def p_value(p: float) -> str:
-    return "–" if pd.isna(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
 def listed(texts: Sequence[str]) -> str:
     """The first few, and how many more there are."""
     more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
@@ -255,16 +246,16 @@ def _title(comparison: Comparison) -> str:
 
 
 def _legend(comparison: Comparison) -> str:
-    alpha = f"{1 - comparison.confidence:.2g}"
     return (
         f"Accuracy in percent, and the difference from {comparison.base} in points; {_BEYOND} beyond chance "
-        f"(p < {alpha}, Holm over the classes)"
+        f"(p < {alpha(comparison.confidence)}, Holm over the classes)"
     )
 
 
 def _run_text(comparison: Comparison) -> pd.DataFrame:
     """The table of runs as people read it."""
     runs = comparison.runs
+    ends = zip(runs["worst_low"], runs["worst_high"], strict=True)
     return pd.DataFrame(
         {
             "run": runs["run"],
@@ -273,13 +264,13 @@ def _run_text(comparison: Comparison) -> pd.DataFrame:
             "average": runs["average"].map(percent),
             "worst class": runs["worst_class"],
             "worst": runs["worst"].map(percent),
-            "of the minimum": [interval(a, b) for a, b in zip(runs["worst_low"], runs["worst_high"], strict=True)],
-            "CV (%²)": runs["cv"].map("{:.1f}".format),
-            "MCD": [f"{100 * value:.1f}" for value in runs["mcd"]],
-            "ρ": ["–" if pd.isna(value) else f"{value:+.3f}".replace("-", "−") for value in runs["rho"]],
+            f"{level(comparison.confidence)} CI": [interval(low, high) for low, high in ends],
+            "CV (%²)": [fixed(value, 1) for value in runs["cv"]],
+            "MCD": runs["mcd"].map(distance),
+            "ρ": [fixed(value, 3, signed=True) for value in runs["rho"]],
             "overall": runs["difference"].map(points),
             "p": runs["p_holm"].map(p_value),
-            "τ": ["–" if pd.isna(value) else f"{value:.2f}".replace("-", "−") for value in runs["kendall"]],
+            "τ": [fixed(value, 2) for value in runs["kendall"]],
         }
     )
 

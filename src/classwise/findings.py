@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from classwise import metrics
-from classwise.metrics import accuracy, overall, paired
-from classwise.metrics.intervals import images_needed
+from classwise import verdict
+from classwise.format import level, p_equals, percent
+from classwise.metrics import accuracy, overall, paired, worst
 from classwise.records import CLEAN, Records
 
 Level = Literal["note", "warning", "serious"]
@@ -80,7 +80,8 @@ def _near_chance(records: Records, confidence: float) -> Iterator[Finding]:
         yield Finding(
             "near_chance",
             "serious",
-            f"Clean accuracy is {total.value:.1%}; guessing among {records.num_classes} classes gives {chance:.1%}.",
+            f"Clean accuracy is {percent(total.value)}; guessing among {records.num_classes} classes gives "
+            f"{percent(chance)}.",
             "Check the weights, the order of the classes and the normalisation before reading anything else here.",
         )
 
@@ -110,23 +111,30 @@ def _absent(records: Records, confidence: float) -> Iterator[Finding]:
 
 
 def _undecided(records: Records, confidence: float) -> Iterator[Finding]:
-    """Whether the two weakest classes can be told apart with the images there are, and how many it would take."""
+    """Where the worst class is not decided: who ties, or how many images it would take to tell the lowest two apart."""
     for name, rows in _complete(records).items():
         if name == CLEAN:
             continue
-        table = metrics.by_class(rows, confidence).dropna(subset=["accuracy"]).sort_values("accuracy")
-        if len(table) < 2 or table["p_worst"].max() >= confidence:
-            continue
-        (a, b), (first, second) = table["accuracy"].iloc[:2], table["class"].iloc[:2]
-        need = max(images_needed(a, b, confidence), table["n"].iloc[:2].min() + 1)  # those there are were not enough
-        images = f"about {int(need):,} images per class would" if need < 1e6 else "no realistic number would"
-        yield Finding(
-            "worst_undecided",
-            "note",
-            f"Under {name}, {first} ({a:.1%}) and {second} ({b:.1%}) cannot be told apart as the worst class at "
-            f"{confidence:.0%} confidence.",
-            f"Report both, or use more images: {images} separate them if the difference is real.",
-        )
+        found = verdict.of(rows, name, confidence)
+        if found.status == "tied":
+            yield Finding(
+                "worst_undecided",
+                "note",
+                f"Under {name}, {len(found.worst)} of {found.classes} classes tie for the worst with "
+                f"{percent(found.accuracy)} ({_some(list(found.worst))}).",
+                "Report them together: no number of images is known to separate classes of the same accuracy.",
+            )
+        elif found.status == "undecided":
+            lowest = worst.separation(rows, confidence)
+            (first, a, _), (second, b, _) = lowest.first, lowest.second
+            images = "no realistic number" if lowest.needed is None else f"about {lowest.needed:,} images per class"
+            yield Finding(
+                "worst_undecided",
+                "note",
+                f"Under {name}, {first} ({percent(a)}) and {second} ({percent(b)}) cannot be told apart as the worst "
+                f"class at {level(confidence)} confidence.",
+                f"Report both, or use more images: {images} would separate them if the difference is real.",
+            )
 
 
 def _blind_beats_gradient(records: Records, confidence: float) -> Iterator[Finding]:
@@ -145,7 +153,7 @@ def _blind_beats_gradient(records: Records, confidence: float) -> Iterator[Findi
                 yield Finding(
                     "blind_beats_gradient",
                     "serious",
-                    f"{name} breaks {alone:.1%} of the examples that {strongest} could not.",
+                    f"{name} breaks {percent(alone)} of the examples that {strongest} could not.",
                     "The gradient misleads the attack (masked, saturated or randomised): use more steps and restarts, "
                     "margin_pgd, or --eot, and do not report the gradient attack alone.",
                 )
@@ -163,7 +171,7 @@ def _more_effort(records: Records, confidence: float) -> Iterator[Finding]:
         yield Finding(
             "more_steps_weaker",
             "serious",
-            f"{more} leaves {gain:.1%} more examples standing than {less}, which tries less (p = {p:.2g}).",
+            f"{more} leaves {percent(gain)} more examples robust than {less}, which tries less ({p_equals(p)}).",
             "An attack must not weaken with effort: its gradient is masked or noisy. Try margin_pgd, several restarts "
             "and an attack without gradients, and report the strongest.",
         )
@@ -181,7 +189,7 @@ def _larger_radius(records: Records, confidence: float) -> Iterator[Finding]:
         yield Finding(
             "larger_eps_weaker",
             "serious",
-            f"{larger} leaves {gain:.1%} more examples standing than {smaller}, in a smaller ball (p = {p:.2g}).",
+            f"{larger} leaves {percent(gain)} more examples robust than {smaller}, in a smaller ball ({p_equals(p)}).",
             "The attack does not search the ball it is given: use more steps, a step size in proportion to eps, or "
             "protocol any.",
         )
@@ -236,7 +244,8 @@ def _temperature(records: Records, confidence: float) -> Iterator[Finding]:
             yield Finding(
                 "temperature_beats_pgd",
                 "serious" if gain > 0.02 else "warning",
-                f"{name} (1/T = {inverse:g}) is {gain:.1%} stronger than {base_name} (p = {whole['p']:.2g}).",
+                f"{name} (1/T = {inverse:g}) breaks {percent(gain)} more of the examples than {base_name} "
+                f"({p_equals(whole['p'])}).",
                 "The model's confidences are scaled so that plain cross entropy misleads the attack: report the "
                 "temperature or margin attack, not plain PGD.",
             )

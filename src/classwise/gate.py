@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 
 from classwise import metrics
 from classwise.errors import UserError, unknown
+from classwise.format import fixed, percent
 from classwise.metrics import accuracy
 from classwise.records import WORST_CASE
 from classwise.results import Audit, write_text
@@ -29,6 +30,7 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
 }
 _FORM = re.compile(r"\s*(?P<name>.+?)\s*(?P<operator>>=|<=|>|<)\s*(?P<value>[\d./e%+-]+)\s*")
+_MOST_DIGITS = 9
 QUANTITIES = ("accuracy", "average", "worst", "gap", "tail20", "cv", "class[NAME]")
 _QUANTITY = re.compile(
     r"(?:(?P<attack>(?!class\[).+?)\.)?(?P<quantity>accuracy|average|worst|gap|mcd|tail20|cv|class\[.+\])"
@@ -68,9 +70,16 @@ def _check_one(audit: Audit, text: str, confident: bool) -> Outcome:
     asked = value if not confident else low if sign.startswith(">") else high
     passed = bool(_OPERATORS[sign](asked, bound))
     side = "lower" if sign.startswith(">") else "upper"
-    which = f", {side} bound {asked:.4g}" if asked != value else ""
-    verdict = "holds" if passed else "FAILED"
-    return Outcome(text, asked, passed, f"{text}: {verdict} ({quantity} under {attack} is {value:.4g}{which})")
+    which = f", {side} bound {_shown(quantity, asked, bound)}" if asked != value else ""
+    found = f"{quantity} under {attack} is {_shown(quantity, value, bound)}{which}"
+    return Outcome(text, asked, passed, f"{text}: {'holds' if passed else 'FAILED'} ({found})")
+
+
+def _shown(quantity: str, value: float, bound: float) -> str:
+    """The number as it is written everywhere, or with as many more decimals as tell it from the bound."""
+    write = fixed if quantity == "cv" else percent
+    decimals = (digits for digits in range(1, _MOST_DIGITS) if write(value, digits) != write(bound, digits))
+    return write(value, 1 if value == bound else next(decimals, _MOST_DIGITS))
 
 
 def _attack_of(audit: Audit, name: str) -> tuple[str, str]:

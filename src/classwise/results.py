@@ -12,9 +12,10 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from classwise import metrics, points, tables
+from classwise import metrics, points, tables, verdict
 from classwise.errors import UserError, unknown
 from classwise.findings import Finding, Level
+from classwise.format import interval, percent
 from classwise.metrics import confusion as confusion_metric
 from classwise.metrics import curve as curve_metric
 from classwise.metrics import worst as worst_metric
@@ -22,6 +23,7 @@ from classwise.records import CLEAN, WORST_CASE, Array, Records
 from classwise.run_folder import read_config
 from classwise.spec import number
 from classwise.storage import safe_name, whole_file
+from classwise.verdict import Verdict
 
 SCHEMA = 1  # of summary.json; docs/summary.md describes it
 
@@ -68,6 +70,11 @@ class Audit:
     def worst(self) -> worst_metric.Worst:
         """The weakest class under the headline attack, with an interval that accounts for being a minimum."""
         return worst_metric.compute(self.rows(), confidence=self.confidence)
+
+    def verdict(self, attack: str | None = None) -> Verdict:
+        """Which class is the worst under the headline attack or the one named, how sure that is, and in a sentence."""
+        name = self.headline if attack is None else attack
+        return verdict.of(self.rows(name), name, self.confidence)
 
     def first_broken_by(self) -> dict[str, int]:
         """How many examples each attack was the first to break, in the order they ran; clean: misclassified anyway."""
@@ -126,14 +133,19 @@ class Audit:
             extra = {} if info is None else {"protocol": info.protocol, "coverage": info.coverage}
             settings = {} if info is None else {"settings": dict(info.settings)}
             own = {} if info is None or info.eps is None else {"eps": info.eps, "family": info.family}
-            attacks[name] = {**metrics.summary(self.rows(name), self.confidence), **extra, **own, **settings}
+            said = {"verdict": self.verdict(name).to_dict()}
+            attacks[name] = {**metrics.summary(self.rows(name), self.confidence), **said, **extra, **own, **settings}
         return {
             "schema": SCHEMA,
             "attacks": attacks,
-            "worst_case": metrics.summary(self.records.worst_case(), self.confidence),
+            "worst_case": {
+                **metrics.summary(self.records.worst_case(), self.confidence),
+                "verdict": self.verdict(WORST_CASE).to_dict(),
+            },
             "first_broken_by": self.first_broken_by(),
             "areas": _rows_of(self.areas()) if self.has_curve else None,
             "headline": self.headline,
+            "verdict": self.verdict().to_dict(),
             "confidence": self.confidence,
             "threat": {"norm": meta.norm, "eps": meta.eps},
             "seed": meta.seed,
@@ -176,27 +188,25 @@ class Audit:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the verdict, and the classes from the weakest on."""
-        from classwise.report.verdict import verdict
-        from classwise.terminal import interval, percent
-
         table = self.by_class().sort_values("accuracy", na_position="last", kind="stable")
         shown = pd.DataFrame(
             {
                 "class": table["class"],
-                "images": table["n"].astype(str),
+                "images": table["n"].map("{:,}".format),
                 "robust": [percent(value) for value in table["accuracy"]],
                 "interval": [interval(*ends) for ends in zip(table["low"], table["high"], strict=True)],
-                "mostly taken for": table["confused_with"].fillna(""),
+                "misclassified as": table["confused_with"].fillna(""),
             }
         )
         title = f"Robustness by class under {self.headline}"
-        return f"<p>{html.escape(verdict(self))}</p>{tables.html(shown, ('class', 'mostly taken for'), title)}"
+        said = html.escape(self.verdict().sentence)
+        return f"<p>{said}</p>{tables.html(shown, ('class', 'misclassified as'), title)}"
 
     def __str__(self) -> str:
-        worst, rows = self.worst, self.rows()
+        found, rows = self.verdict(), self.rows()
         return (
-            f"Audit of {len(rows)} examples under {self.headline}: {rows.correct.mean():.1%} overall, "
-            f"worst class {worst.name} {worst.value:.1%} [{worst.low:.1%}, {worst.high:.1%}]"
+            f"Audit of {len(rows):,} examples under {self.headline}: {percent(rows.correct.mean())} overall, "
+            f"worst class {found.label} {percent(found.accuracy)} [{interval(found.low, found.high)}]"
         )
 
     __repr__ = __str__

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from classwise import metrics
 from classwise.findings import Finding
+from classwise.format import distance, fixed, interval, level, percent, probability, radius
 from classwise.metrics import accuracy, vulnerable
 from classwise.records import CLEAN
 from classwise.results import Audit
@@ -63,14 +64,6 @@ def bar(value: float, low: float, high: float, width: int = _BAR) -> Text:
     return text.append(" " * (width - right))
 
 
-def percent(value: float) -> str:
-    return "–" if pd.isna(value) else f"{100 * value:.1f}%"
-
-
-def interval(low: float, high: float) -> str:
-    return "–" if pd.isna(low) else f"{100 * low:.1f}–{100 * high:.1f}%"
-
-
 def class_table(audit: Audit, attack: str | None = None, most: int | None = None, width: int = 80) -> Table:
     """Classes from the weakest to the strongest; with `most`, only that many from each end.
 
@@ -81,23 +74,23 @@ def class_table(audit: Audit, attack: str | None = None, most: int | None = None
     rows = every if most is None or len(every) <= 2 * most else pd.concat([every.head(most), every.tail(most)])
     clean = accuracy.compute(audit.rows(CLEAN)).values[rows.index]
     numbers = [_numbers(row, right) for (_, row), right in zip(rows.iterrows(), clean, strict=True)]
-    taken = [_taken_for(row) for _, row in rows.iterrows()]
+    errors = [_most_errors(row) for _, row in rows.iterrows()]
     headers = ("n", "clean", "robust", "interval", "p(worst)")
     free = width - sum(max(map(len, column)) for column in zip(headers, *numbers, strict=True)) - 7 * _GAP
-    names = ("class", *rows["class"]), ("taken for", *(f"{other} {share}" for other, share in taken))
+    names = ("class", *rows["class"]), ("misclassified as", *(f"{other} {share}" for other, share in errors))
     wanted = [max(map(cell_len, column)) for column in names]
     length = min(max(free - sum(wanted), _SHORT_BAR), _BAR)
     mine, theirs = _fit(wanted, free - length)
 
     table = Table(title=Text(f"Robustness by class under {name}"), title_justify="left", box=None, pad_edge=False)
-    for header in ("class", *headers[:4], "", headers[4], "taken for"):
+    for header in ("class", *headers[:4], "", headers[4], "misclassified as"):
         right = header in ("n", "clean", "robust", "p(worst)")
         table.add_column(header, justify="right" if right else "left", no_wrap=True)
     for place, (_, row) in enumerate(rows.iterrows()):
         if len(rows) < len(every) and place == most:
             table.add_row(f"… {len(every) - len(rows)} more", style="dim")
         shown = bar(row["accuracy"], row["low"], row["high"], length) if row["n"] else Text()
-        (*first, last), (other, share) = numbers[place], taken[place]
+        (*first, last), (other, share) = numbers[place], errors[place]
         with_share = _cut(other, theirs - cell_len(share) - 1).append(f" {share}" if share else "")
         table.add_row(_cut(row["class"], mine), *first, shown, last, with_share)
     return table
@@ -106,13 +99,19 @@ def class_table(audit: Audit, attack: str | None = None, most: int | None = None
 def _numbers(row: pd.Series[Any], clean: float) -> list[str]:
     known = row["n"] > 0
     within = interval(row["low"], row["high"]) if known else "no examples"
-    return [str(row["n"]), percent(clean), percent(row["accuracy"]), within, f"{row['p_worst']:.2f}" if known else ""]
+    return [
+        str(row["n"]),
+        percent(clean),
+        percent(row["accuracy"]),
+        within,
+        probability(row["p_worst"]) if known else "",
+    ]
 
 
-def _taken_for(row: pd.Series[Any]) -> tuple[str, str]:
+def _most_errors(row: pd.Series[Any]) -> tuple[str, str]:
     """The class most of this one's errors go to, and their share; empty where there are no errors."""
     other = row["confused_with"]
-    return ("", "") if other is None or pd.isna(other) else (other, f"{row['confused_share']:.0%}")
+    return ("", "") if other is None or pd.isna(other) else (other, percent(row["confused_share"], 0))
 
 
 def _fit(widths: Sequence[int], room: int) -> list[int]:
@@ -134,12 +133,11 @@ def overview(audit: Audit, width: int = 80) -> Table:
     """One line per attack: overall, worst class, CV, MCD."""
     lines = []
     for name in dict.fromkeys((*audit.names, audit.headline)):
-        summary = metrics.summary(audit.rows(name), audit.confidence)
-        worst = summary["worst"]
-        overall, lowest = percent(summary["accuracy"]), percent(worst["accuracy"])
-        spread = f"{summary['cv']:.1f}", f"{100 * summary['mcd']:.1f}"
-        lines.append((name, overall, worst["class"], lowest, interval(worst["low"], worst["high"]), *spread))
-    headers = ("attack", "overall", "worst class", "accuracy", "of the minimum", "CV (%²)", "MCD (%)")
+        rows, found = audit.rows(name), audit.verdict(name)
+        overall, within = percent(metrics.overall.compute(rows).value), interval(found.low, found.high)
+        spread = fixed(metrics.cv.compute(rows), 1), distance(metrics.mcd.compute(rows))
+        lines.append((name, overall, found.label, percent(found.accuracy), within, *spread))
+    headers = ("attack", "overall", "worst class", "accuracy", f"{level(audit.confidence)} CI", "CV (%²)", "MCD (%)")
     widths = [max(map(cell_len, column)) for column in zip(headers, *lines, strict=True)]
     names = [headers.index("attack"), headers.index("worst class")]
     room = width - sum(widths) + sum(widths[column] for column in names) - _GAP * (len(headers) - 1)
@@ -182,9 +180,7 @@ def curve_tables(audit: Audit, most: int | None = None) -> list[Table]:
 
 
 def _radius(eps: float) -> str:
-    """A radius as people write it: 8/255 where it is a whole number of levels."""
-    levels = 255 * eps
-    return "clean" if eps == 0 else f"{levels:.0f}/255" if abs(levels - round(levels)) < 1e-3 else f"{eps:.3g}"
+    return radius(eps) if eps else "clean"
 
 
 def show_findings(console: Console, findings: Sequence[Finding]) -> None:
@@ -204,14 +200,9 @@ def show(audit: Audit, console: Console | None = None) -> None:
     for table in curve_tables(audit, most=12 if names > 40 else None) if audit.has_curve else ():
         console.print(table)
         console.print()
-    worst = audit.worst
-    split = vulnerable.compute(audit.rows())
-    within = f"{percent(worst.low)} – {percent(worst.high)} ({audit.confidence:.0%})"
-    console.print(
-        Text.assemble("Worst class: ", (worst.name, "bold"), " at ", (percent(worst.value), "bold"))
-        + Text(f"; the lowest true class accuracy lies in {within}.")
-    )
+    console.print(Text(audit.verdict().sentence, "bold"))
     if names <= 40:
+        split = vulnerable.compute(audit.rows())
         console.print(Text(f"Below the overall robustness: {', '.join(split.vulnerable) or 'none'}."))
     meta = audit.records.meta
     judged = (
@@ -220,7 +211,7 @@ def show(audit: Audit, console: Console | None = None) -> None:
         else "the image"
     )
     console.print(
-        f"[dim]{meta.norm} eps {meta.eps:g}, judged on {judged}, seed {meta.seed}, "
+        f"[dim]{meta.norm} eps {radius(meta.eps)}, judged on {judged}, seed {meta.seed}, "
         f"{audit.timing.get('wall_seconds', 0):.1f} s[/]"
     )
     for name, cost in audit.timing.get("attacks", {}).items():
@@ -246,8 +237,8 @@ def show_worst(found: WorstFound, console: Console | None = None) -> None:
     for row in rows.to_dict("records"):
         numbers = [str(row[key]) for key in ("n", "right", "attacked", "robust")]
         bounds = interval(row["low"], row["high"])
-        verdict = "yes" if len(found.worst) == 1 else "maybe"
-        mark = Text(verdict, "bold red") if row["in_question"] else Text("no" if row["n"] else "no image", "dim")
+        answer = "yes" if len(found.worst) == 1 else "maybe"
+        mark = Text(answer, "bold red") if row["in_question"] else Text("no" if row["n"] else "no image", "dim")
         table.add_row(Text(row["class"]), *numbers, percent(row["estimate"]), bounds, mark)
     console.print(table)
     console.print()

@@ -270,7 +270,7 @@ def test_forest_orders_equals_by_all_runs_and_leaves_room_at_the_ends(tmp_path: 
     chart = figures.from_runs("forest", {"none": audit(none), "one": audit(COUNTS[[3, 1, 2, 0]][:, [3, 1, 2, 0]])})
     assert domain(chart, "y") == ["ship", "dog", "car", "cat"]
     drawn = figures.save(chart, tmp_path / "figure.svg").read_text()
-    at_zero = [float(x) for x in re.findall(r"run: none; value: 0\.0%;[^>]*translate\(([\d.]+),", drawn)]
+    at_zero = [float(x) for x in re.findall(r"run: none; class: \w+; value: 0\.0%;[^>]*translate\(([\d.]+),", drawn)]
     assert len(at_zero) == 8  # four points and their intervals
     assert min(at_zero) >= 3  # half the width of a mark
 

@@ -47,7 +47,13 @@ def test_summary_says_what_the_metrics_say(records):
         total.low,
         total.high,
     )
-    assert summary["worst"] == {"class": "ship", "accuracy": 0.5, "low": lowest.low, "high": lowest.high}
+    assert summary["worst"] == {
+        "class": "ship",
+        "classes": ["ship"],
+        "accuracy": 0.5,
+        "low": lowest.low,
+        "high": lowest.high,
+    }
     assert summary["average"] == average.compute(records)
     assert summary["cv"] == cv.compute(records)
     assert summary["mcd"] == mcd.compute(records)

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+from scipy import stats
 
-from classwise.metrics import intervals, worst
+from classwise.metrics import intervals, p_worst, worst
 
 DRAWS = 2000
 CASES = {
@@ -71,3 +74,68 @@ def test_one_class_is_its_own_interval(make):
     np.testing.assert_allclose(
         (result.low, result.high), np.ravel(intervals.bounds(np.array([7]), np.array([10]), 0.95, "exact"))
     )
+
+
+# ---- the classes that may be the worst -------------------------------------------------------------------------------
+
+
+def outcomes(sizes, confidence):
+    """Every outcome of classes of these sizes with the set it leads to: counts, (outcome, class)."""
+    counts = np.stack(np.meshgrid(*(np.arange(n + 1) for n in sizes), indexing="ij"), -1).reshape(-1, len(sizes))
+    return counts, np.array([worst.may_be_worst(count, np.array(sizes), confidence) for count in counts])
+
+
+@pytest.mark.parametrize("sizes", [(12, 7), (5, 6, 4), (3, 8, 5)])
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+def test_the_set_holds_a_truly_worst_class_as_often_as_it_says(sizes, confidence):
+    """Not a simulation: the probability of every outcome is summed, for ties, near ties and clear cases."""
+    counts, found = outcomes(sizes, confidence)
+    for true in itertools.product((0.02, 0.3, 0.35, 0.6, 0.97), repeat=len(sizes)):
+        chance = stats.binom.pmf(counts, sizes, true).prod(axis=1)
+        for w in np.flatnonzero(np.array(true) == min(true)):
+            assert chance[found[:, w]].sum() >= confidence - 1e-9, true
+
+
+def test_the_posterior_set_would_not():
+    """The smallest set of posterior probability 0.8, which the verdict once named, misses the worst class too often."""
+    sizes, true = (5, 6, 4), (0.6, 0.6, 0.97)
+    counts, _ = outcomes(sizes, 0.8)
+    missed = 0.0
+    for count, chance in zip(counts, stats.binom.pmf(counts, sizes, true).prod(axis=1), strict=True):
+        likely = p_worst.probabilities(count, np.array(sizes))
+        order = np.argsort(-likely, kind="stable")
+        chosen = order[: 1 + int(np.searchsorted(likely[order].cumsum(), 0.8))]
+        missed += chance * (0 not in chosen)
+    assert missed > 0.2
+
+
+@pytest.mark.parametrize("sizes", [(12, 7), (5, 6, 4)])
+def test_the_lowest_and_all_that_tie_with_it_are_always_in_the_set(sizes):
+    counts, found = outcomes(sizes, 0.5)
+    accuracies = counts / np.array(sizes)
+    lowest = accuracies == accuracies.min(axis=1, keepdims=True)
+    assert found[lowest].all()
+
+
+def test_a_clear_worst_class_is_alone(from_correct):
+    result = worst.compute(from_correct([18, 60, 70, 0], [100, 100, 100, 0]))
+    assert (result.tied, result.possible) == (("class 0",), ("class 0",))
+
+
+def test_the_set_by_hand(from_correct):
+    """Fisher's one-sided p of 16 against 8 of 20 is 0.0112: above 0.05 / 9, not above 0.05 / 3."""
+    p = stats.fisher_exact([[16, 4], [8, 12]], "greater").pvalue
+    assert p == pytest.approx(0.0112, abs=1e-4)
+    assert worst.compute(from_correct([8, 16, 16, 16], [20] * 4)).possible == ("class 0",)
+    assert len(worst.compute(from_correct([8] + [16] * 9, [20] * 10)).possible) == 10
+
+
+def test_a_thousand_classes_take_no_time(from_correct):
+    correct = np.arange(1000) % 51
+    found = worst.may_be_worst(correct, np.full(1000, 50))
+    assert found[correct == 0].all()
+    assert not found[correct > 20].any()
+
+
+def test_ties_are_labelled():
+    assert [worst.label(tied) for tied in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a, b", "3 classes tie"]

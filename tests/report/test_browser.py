@@ -106,7 +106,7 @@ def texts(page: Any, selector: str) -> list[str]:
 
 
 def classes(page: Any) -> list[str]:
-    return [name.removesuffix(" weakest") for name in texts(page, "#class-body th")]
+    return [name.removesuffix(" worst") for name in texts(page, "#class-body th")]
 
 
 def click(page: Any, selector: str) -> None:

@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from PIL import Image
 
 from classwise import points, report
 from classwise.errors import UserError
+from classwise.format import interval, percent
 from classwise.metrics import groups
 from classwise.models.black_box import BlackBox
 from classwise.records import AttackInfo, Records
@@ -187,7 +189,7 @@ def test_the_numbers_of_the_class_table(page: Page) -> None:
     assert view["rows"]["taken"] == [1, 2, 3, 0]
     assert view["errors"] == [0, 1, 31, 0, 3, 1, 1, 0, 1, 1, 2, 19, 2, 1, 1, 2, 3, 3, 3, 0, 9, 3, 2, 1]
     assert run["slugs"] == ["cat", "dog", "ship-sail", "script-alert-1-script"]
-    assert "cat is the weak class: 20.0% robust" in page.seen
+    assert "Under pgd-20, cat is the worst class: 20.0% robust" in page.seen
 
 
 def test_findings_advice_comparison_and_settings(page: Page) -> None:
@@ -287,6 +289,52 @@ def test_bars_of_a_comparison_stay_in_their_span(folders: list[Path]) -> None:
     for row in rows:
         assert 0 <= row["low"] <= row["low"] + row["span"] <= 100.01
         assert 0 <= row["left"] <= row["left"] + row["width"] <= 100.01
+
+
+def test_what_cannot_be_drawn_or_read_is_said_with_the_reason(tmp_path: Path) -> None:
+    """A history without held-out images, and adversarial images that are damaged."""
+    audit = write_run(tmp_path / "run")
+    (damaged,) = (tmp_path / "run" / "adversarial").iterdir()
+    damaged.write_bytes(b"PK\x03\x04 no more")
+    history = tmp_path / "training" / "history.csv"
+    history.parent.mkdir()
+    history.write_text("epoch,train_loss\n1,0.5\n2,0.4\n")
+    found = Page(report.build([tmp_path / "run", history.parent], tmp_path / "page.html"))
+    assert "This chart cannot be drawn: this history holds no robust accuracy of classes" in found.seen
+    assert "run: The images of pgd-20 cannot be shown: cannot read the adversarial images " in found.seen
+    assert "cannot read" in found.data["runs"][0]["views"][1]["why"]
+    assert audit.folder is not None
+
+
+def test_what_does_not_apply_is_not_a_problem(page: Page) -> None:
+    """One radius has no curve, a run without images none to show: neither is an error."""
+    assert "cannot be drawn" not in page.seen
+    assert "cannot be shown" not in page.seen
+
+
+def test_a_number_has_one_text_everywhere(tmp_path: Path, audit_of: Callable[..., Audit]) -> None:
+    """23 of 939 is 2.4494%: cut to 0.0245 before it is rounded it would be 2.5%."""
+    made = audit_of({"pgd-20": [23, 500, 700]}, (939, 1000, 1000), ("cat", "dog", "ship"))
+    made.records.write(tmp_path / "records" / "00-all-00000.parquet")
+    made.save(tmp_path)
+    found = Page(report.build([tmp_path], tmp_path / "page.html"))
+    view = found.data["runs"][0]["views"][1]
+    row = made.by_class().iloc[0]
+    assert (percent(row["accuracy"]), percent(round(row["accuracy"], 4))) == ("2.4%", "2.5%")
+    assert view["rows"]["accuracy"][0] == 23 / 939  # in full: the script rounds it by the same rule
+    assert view["rows"]["interval"][0] == interval(row["low"], row["high"])
+    assert "cat is the worst class: 2.4% robust" in found.seen
+    assert "2.5%" not in found.seen
+    labels = re.findall(r'aria-label="([^"]*class: cat[^"]*)"', found.source)
+    values = {part.partition(": ")[2] for label in labels for part in label.split("; ") if part.startswith("value")}
+    assert values == {"2.4%", "100.0%"}  # under attack, and clean
+    assert not re.search(r'aria-label="[^"]*\d\.\d{4}', found.source)  # nor is any number read out in full
+
+
+def test_superclasses_that_nothing_can_be_said_of_get_no_number() -> None:
+    said = sections._agreement(groups.Superclasses(float("nan"), float("nan"), 1.0))
+    assert said == "Agreement with the known superclasses is not defined here."
+    assert ", p < 0.001: more than" in sections._agreement(groups.Superclasses(0.5, 0.0001, 1.0))
 
 
 # ---- images ----------------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from classwise.evaluation import audit as front
 from classwise.evaluation import jobs, run
 from classwise.evaluation.inputs import Eps, attacks_of, images_of, module_of, spec_of
 from classwise.findings import Finding
+from classwise.format import interval, level, percent
 from classwise.metrics import accuracy
 from classwise.records import CLEAN, Array, Part, Records, digest
 from classwise.results import write_text
@@ -134,6 +135,12 @@ class WorstFound:
         """The class of lowest robust accuracy; several where they are tied, or within the tolerance."""
         return tuple(self.records.class_names[c] for c in np.flatnonzero(self.standing.open))
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Bounds of the lowest robust accuracy of any class, on all images."""
+        s = self.standing
+        return float(s.low[s.open].min()), float(s.high[s.open].min())
+
     def by_class(self) -> pd.DataFrame:
         """One row per class.
 
@@ -189,6 +196,9 @@ class WorstFound:
         table = self.by_class()
         return {
             "worst": list(self.worst),
+            "low": self.interval[0],
+            "high": self.interval[1],
+            "sentence": f"{self}.",
             "confidence": self.confidence,
             "tolerance": self.tolerance,
             "by_class": table.astype(object).where(table.notna(), None).to_dict("records"),
@@ -213,13 +223,11 @@ class WorstFound:
         write_text(folder / "worst.csv", self.by_class().to_csv(index=False))
 
     def __str__(self) -> str:
-        s = self.standing
-        low, high = s.low[s.open].min(), s.high[s.open].min()
-        share = f"{self.passes:,} passes, about {self.passes / max(self.full_passes, 1):.0%} of a full audit's"
+        share = f"{self.passes:,} passes, about {percent(self.passes / max(self.full_passes, 1), 0)} of a full audit's"
         names = self.worst[0] if len(self.worst) == 1 else f"one of {', '.join(self.worst)}"
         return (
-            f"Worst class: {names}, robust accuracy {low:.1%} to {high:.1%} ({self.confidence:.0%} confidence); "
-            f"{self.attacked:,} of {s.right.sum():,} images attacked, {share}"
+            f"Worst class: {names}, robust accuracy {interval(*self.interval)} ({level(self.confidence)} confidence); "
+            f"{self.attacked:,} of {self.standing.right.sum():,} images attacked, {share}"
         )
 
     __repr__ = __str__

@@ -17,6 +17,7 @@ from classwise.attacks.pgd import Pgd
 from classwise.attacks.rows import Attack, Rows, fresh, handed_over, needs_gradient, select
 from classwise.datasets.images import Images
 from classwise.findings import Finding
+from classwise.format import percent
 from classwise.losses import cross_entropy
 from classwise.models.normalize import Normalize
 from classwise.threat import Norm
@@ -130,7 +131,8 @@ def _randomised(model: nn.Module, sample: Sample, eot: int) -> Iterator[Finding]
         yield Finding(
             "randomised",
             "note" if eot > 1 else "serious",
-            f"Two calls on the same images differ (predictions of {changed:.0%} of them): the model is randomised.",
+            f"Two calls on the same images differ (predictions of {percent(changed, 0)} of them): the model is "
+            "randomised.",
             remedy if eot == 1 else f"Attacks and judgement average over {eot} draws; report several seeds.",
         )
 
@@ -145,11 +147,13 @@ def _zero_gradients(gradient: Tensor, sample: Sample) -> Iterator[Finding]:
         for number, name in enumerate(sample.class_names)
         if (labels == number).any()
     }
-    worst = ", ".join(f"{name} {share:.0%}" for name, share in sorted(shares.items(), key=lambda s: -s[1])[:3] if share)
+    worst = ", ".join(
+        f"{name} {percent(share, 0)}" for name, share in sorted(shares.items(), key=lambda s: -s[1])[:3] if share
+    )
     yield Finding(
         "zero_gradient",
         "serious",
-        f"The gradient is exactly zero for {dead.mean():.0%} of the sampled images (most: {worst}).",
+        f"The gradient is exactly zero for {percent(float(dead.mean()), 0)} of the sampled images (most: {worst}).",
         "A gradient attack cannot move those: add temperature_pgd:sound=true or margin_pgd, and compare with noise.",
     )
 
@@ -176,7 +180,8 @@ def _zero_radius(model: nn.Module, sample: Sample, attack: Attack, norm: Norm) -
         yield Finding(
             "zero_radius",
             "serious",
-            f"With eps = 0 the attack changes the prediction of {float(differing.float().mean()):.0%} of the images.",
+            "With eps = 0 the attack changes the prediction of "
+            f"{percent(float(differing.float().mean()), 0)} of the images.",
             "Inputs leave [0,1], or the model keeps state between calls: mend that first, nothing else is reliable.",
         )
 

@@ -16,6 +16,7 @@ from classwise.errors import UserError
 from classwise.figures.columns import tidy
 from classwise.figures.studied import Tables, by_model
 from classwise.figures.style import SEQUENTIAL, Chart, Look, label_angle, side_by_side, table
+from classwise.format import percent
 
 _MOST_LABELS = 40
 _MOST_NUMBERS = 12
@@ -66,7 +67,11 @@ def same_background(errors: pd.DataFrame, background: Mapping[str, str]) -> tupl
 
 def _said(errors: pd.DataFrame, order: list[str], background: Mapping[str, str]) -> list[str]:
     stay, evenly = same_background(errors, {name: background[name] for name in order})
-    return ["no errors"] if np.isnan(stay) else [f"errors in frames: {stay:.0%}", f"by chance: {evenly:.0%}"]
+    return (
+        ["no errors"]
+        if np.isnan(stay)
+        else [f"errors in frames: {percent(stay, 0)}", f"by chance: {percent(evenly, 0)}"]
+    )
 
 
 def _matrix(errors: pd.DataFrame, order: list[str], largest: float, named: bool) -> Chart:

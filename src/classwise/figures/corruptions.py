@@ -16,6 +16,7 @@ from classwise.errors import unknown
 from classwise.figures.columns import tidy
 from classwise.figures.studied import Tables, by_model
 from classwise.figures.style import SEQUENTIAL, Chart, table
+from classwise.format import fixed
 from classwise.metrics.correlation import correlation
 
 _MOST_LABELS = 40
@@ -43,10 +44,10 @@ def draw(data: pd.DataFrame, attacks: pd.DataFrame | None = None) -> Chart:
     last = beside["attack"].iloc[-1]
     under = beside[beside["attack"] == last].groupby("class")["accuracy"].mean().reindex(means.index)
     rho, low, high = correlation(means.to_numpy(), under.to_numpy())
-    within = "" if np.isnan(low) else f" (95% interval {low:.2f} to {high:.2f})"
-    said = f"Classes under corruptions and under {last}: " + ("ρ is not defined" if np.isnan(rho) else f"ρ = {rho:.2f}")
+    within = "" if np.isnan(low) else f" (95% interval {fixed(low, 2)} to {fixed(high, 2)})"
+    value = "ρ is not defined" if np.isnan(rho) else f"ρ = {fixed(rho, 2)}"
     order = _weakest_first(under)
-    title = (said + within).replace(" -", " −")
+    title = f"Classes under corruptions and under {last}: {value}{within}"
     return alt.hconcat(_blocks(frame, order), _attacks(beside, order), spacing=10).properties(title=title)
 
 

@@ -15,6 +15,7 @@ import pandas as pd
 from classwise.errors import UserError
 from classwise.figures.columns import tidy
 from classwise.figures.style import Chart, table
+from classwise.format import percent
 from classwise.metrics import accuracy
 from classwise.records import CLEAN, Records
 from classwise.results import Audit
@@ -94,7 +95,7 @@ def _panel(rows: pd.DataFrame, order: list[str], scale: alt.Scale, first: bool, 
 def _title(rows: pd.DataFrame) -> alt.Title:
     if rows.empty:
         return alt.Title("not measured", fontSize=10, frame="group")
-    first, numbers = rows.iloc[0], f"average {rows['accuracy'].mean():.1%}"
+    first, numbers = rows.iloc[0], f"average {percent(rows['accuracy'].mean())}"
     name = ", ".join(part for part in (first["model"], first["attack"]) if part)
     return alt.Title([name, numbers] if name else numbers, fontSize=10, frame="group")
 

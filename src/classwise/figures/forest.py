@@ -12,7 +12,9 @@ import altair as alt
 import pandas as pd
 
 from classwise.errors import UserError
-from classwise.figures.style import SHAPES, Chart, ordered, run_legend, run_scale, table, under_name
+from classwise.figures.style import SHAPES, Chart, ordered, run_legend, run_scale, table, told, under_name
+from classwise.format import interval, level
+from classwise.format import percent as share
 from classwise.metrics import accuracy, overall
 from classwise.records import Records
 from classwise.results import Audit
@@ -35,7 +37,7 @@ def draw(
         for name, rows in runs.items()
     )
     totals = pd.DataFrame({"run": list(runs), "value": [overall.compute(rows).value for rows in runs.values()]})
-    title = f"accuracy, with simultaneous {confidence:.0%} intervals"
+    title = f"accuracy, with simultaneous {level(confidence)} intervals"
     return dots(frame, title, domain=(0.0, 1.0), percent=True, totals=totals, most=most, order=order)
 
 
@@ -55,12 +57,11 @@ def dots(
     runs = frame["run"].unique().tolist()
     tie = frame.groupby("class")["value"].transform("mean")
     rows = chosen_rows(frame.assign(tie=tie)[frame["run"] == runs[0]], most, order)
-    shown = frame[frame["class"].isin(rows)]
+    shown, said = told(*_texts(frame[frame["class"].isin(rows)], percent))
     scale = alt.Scale(domain=list(domain), nice=False, padding=EDGE) if domain else alt.Scale(zero=True)
     x = alt.X("value:Q", title=title, scale=scale, axis=alt.Axis(format="%" if percent else "~g", grid=True))
     colour = alt.Color("run:N", scale=run_scale(runs), legend=run_legend(runs))
     shape = alt.Shape("run:N", scale=run_scale(runs, SHAPES), legend=run_legend(runs))
-    number = ".1%" if percent else ".4~g"
     base = alt.Chart(table(shown)).encode(
         y=alt.Y(
             "class:N",
@@ -71,22 +72,31 @@ def dots(
         ),
         yOffset=alt.YOffset("run:N", sort=None, scale=alt.Scale(domain=runs)) if len(runs) > 1 else alt.Undefined,
         color=colour,
-        tooltip=[
-            "run:N",
-            "class:N",
-            *(alt.Tooltip(f"{key}:Q", format=number) for key in ("value", "low", "high")),
-            "n:Q",
-        ],
+        **said,
     )
     layers = [
-        base.mark_rule(strokeWidth=1.4, opacity=0.75).encode(x=alt.X("low:Q", scale=scale, title=title), x2="high:Q"),
-        base.mark_point(filled=True, size=34, opacity=1).encode(x=x, shape=shape),
+        base.mark_rule(strokeWidth=1.4, opacity=0.75, aria=True).encode(
+            x=alt.X("low:Q", scale=scale, title=title), x2="high:Q"
+        ),
+        base.mark_point(filled=True, size=34, opacity=1, aria=True).encode(x=x, shape=shape),
     ]
     if totals is not None:
         line = alt.Chart(table(totals)).mark_rule(strokeDash=[4, 3], strokeWidth=1, opacity=0.8)
         layers.insert(0, line.encode(x=x, color=colour))
     between = alt.Step(max(12, 8 * len(runs)), **{"for": "position"})
     return alt.layer(*layers, width=_WIDTH, height=between)
+
+
+def _texts(frame: pd.DataFrame, percent: bool) -> tuple[pd.DataFrame, dict[str, list[str]]]:
+    """The rows, and what is said of each."""
+    ends = list(zip(frame["low"], frame["high"], strict=True))
+    return frame, {
+        "run": frame["run"].astype(str).tolist(),
+        "class": frame["class"].astype(str).tolist(),
+        "value": [share(value) if percent else f"{value:.4g}" for value in frame["value"]],
+        "interval": [interval(*pair) if percent else "{:.4g} to {:.4g}".format(*pair) for pair in ends],
+        "n": [f"{n:,}" for n in frame["n"]],
+    }
 
 
 def chosen_rows(first: pd.DataFrame, most: int, order: Sequence[str] | None) -> list[str]:

@@ -15,7 +15,8 @@ import pandas as pd
 
 from classwise.errors import UserError, unknown
 from classwise.figures.forest import EDGE, MOST, chosen_rows
-from classwise.figures.style import FAINT, SHAPES, Chart, run_legend, run_scale, side_by_side, table
+from classwise.figures.style import FAINT, SHAPES, Chart, run_legend, run_scale, side_by_side, table, told
+from classwise.format import distance, percent
 from classwise.metrics import accuracy, overall
 from classwise.records import CLEAN, PerClass, Records
 from classwise.results import Audit
@@ -70,15 +71,17 @@ def _links(shown: pd.DataFrame, x: alt.X, y: alt.Y) -> Chart:
 
 
 def _points(shown: pd.DataFrame, x: alt.X, y: alt.Y) -> Chart:
+    numbers = {"value": map(percent, shown["value"]), "n": map("{:,}".format, shown["n"])}
+    rows, said = told(shown, {"class": shown["class"].astype(str), "kind": shown["kind"], **numbers})
     return (
-        alt.Chart(table(shown))
-        .mark_point(filled=True, size=40, opacity=1)
+        alt.Chart(table(rows))
+        .mark_point(filled=True, size=40, opacity=1, aria=True)
         .encode(
             x=x,
             y=y,
             color=alt.Color("kind:N", scale=run_scale(_KINDS), legend=run_legend(_KINDS)),
             shape=alt.Shape("kind:N", scale=run_scale(_KINDS, SHAPES), legend=run_legend(_KINDS)),
-            tooltip=["class:N", "kind:N", alt.Tooltip("value:Q", format=".1%"), "n:Q"],
+            **said,
         )
     )
 
@@ -104,7 +107,7 @@ def _span(kind: str, own: PerClass, line: str) -> dict[str, str | float]:
     low, high = float(own.values[worst]), float(own.values[best])
     between = "" if low == high else f" ({own.class_names[worst]} to {own.class_names[best]})"
     side, at = ("left", low) if low < 0.5 else ("right", high)
-    text = f"{100 * (high - low):.1f}{between}"
+    text = f"{distance(high - low)}{between}"
     return {"kind": kind, "class": line, "low": low, "high": high, "side": side, "at": at, "text": text}
 
 

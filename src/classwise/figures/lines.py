@@ -11,7 +11,8 @@ import pandas as pd
 from scipy import optimize
 
 from classwise.errors import unknown
-from classwise.figures.style import DASHES, FAINT, PALETTE, QUIET, Chart, Look, table
+from classwise.figures.style import DASHES, FAINT, PALETTE, QUIET, Chart, Look, table, told
+from classwise.format import percent as share
 from classwise.metrics.intervals import Array
 
 ALL = "all"
@@ -41,12 +42,10 @@ def draw_lines(
     scale = alt.Scale(domain=list(domain), nice=False, zero=False)
     axis = alt.Axis(format="%" if percent else "~g", grid=True, tickCount=5)
     up = alt.Y("value:Q", title=y, scale=scale, axis=axis)
-    tooltip = [
-        alt.Tooltip("class:N"),
-        alt.Tooltip("x:Q", title=str(x["title"]), format="~g"),
-        alt.Tooltip("value:Q", title=y, format=".1%" if percent else ".4~g"),
-    ]
-    layers = [_span(frame, x, up), *_behind(frame, chosen, x, up, tooltip), *_singled(frame, chosen, x, up, tooltip)]
+    values = [share(value) if percent else f"{value:.4g}" for value in frame["value"]]
+    at = map("{:.6g}".format, frame["x"])
+    frame, said = told(frame, {"class": frame["class"].astype(str), str(x["title"]): at, y: values})
+    layers = [_span(frame, x, up), *_behind(frame, chosen, x, up, said), *_singled(frame, chosen, x, up, said)]
     if overall is not None:
         layers.append(
             alt.Chart(table(overall)).mark_line(style="ink", strokeWidth=2, strokeDash=[4, 2]).encode(x=x, y=up)
@@ -75,19 +74,15 @@ def _span(frame: pd.DataFrame, x: alt.X, up: alt.Y) -> Chart:
     return alt.Chart(table(span)).mark_area(color=FAINT, opacity=0.18).encode(x=x, y=low, y2="max:Q")
 
 
-def _behind(
-    frame: pd.DataFrame, chosen: dict[str, int], x: alt.X, up: alt.Y, tooltip: list[alt.Tooltip]
-) -> list[Chart]:
+def _behind(frame: pd.DataFrame, chosen: dict[str, int], x: alt.X, up: alt.Y, said: Look) -> list[Chart]:
     others = frame[~frame["class"].isin(chosen)]
     if not 0 < others["class"].nunique() <= _MOST_FAINT:
         return []
     lines = alt.Chart(table(others)).mark_line(color=FAINT, strokeWidth=0.8, opacity=0.8)
-    return [lines.encode(x=x, y=up, detail="class:N", tooltip=tooltip)]
+    return [lines.encode(x=x, y=up, detail="class:N", tooltip=said["tooltip"])]
 
 
-def _singled(
-    frame: pd.DataFrame, chosen: dict[str, int], x: alt.X, up: alt.Y, tooltip: list[alt.Tooltip]
-) -> list[Chart]:
+def _singled(frame: pd.DataFrame, chosen: dict[str, int], x: alt.X, up: alt.Y, said: Look) -> list[Chart]:
     """Lines, points and intervals of the classes singled out; their numbers choose colours, so that panels agree."""
     own = frame[frame["class"].isin(chosen)]
     numbers = list(range(len(PALETTE)))
@@ -96,7 +91,7 @@ def _singled(
     base = alt.Chart(table(own.assign(number=own["class"].map(chosen)))).encode(x=x, color=colour)
     layers = [
         base.mark_line(strokeWidth=1.8).encode(y=up, strokeDash=dash, detail="class:N"),
-        base.mark_point(size=14, filled=True, opacity=1).encode(y=up, tooltip=tooltip),
+        base.mark_point(size=14, filled=True, opacity=1, aria=True).encode(y=up, **said),
     ]
     if "low" in frame:
         low = alt.Y("low:Q", scale=up["scale"], title=up["title"])

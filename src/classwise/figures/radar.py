@@ -27,6 +27,7 @@ from classwise.figures.style import (
     table,
     under_name,
 )
+from classwise.format import percent
 from classwise.metrics import accuracy
 from classwise.records import Records
 from classwise.results import Audit
@@ -99,7 +100,7 @@ def _web(names: Sequence[str], outer: float) -> list[Chart]:
     faint: Look = {"color": FAINT, "strokeWidth": 0.5, "opacity": 0.6}
     ring = alt.Chart(table(pd.concat(rings))).mark_line(**faint).encode(x=_X, y=_Y, detail="ring:N", order="place:Q")
     marks = pd.DataFrame({"x": 0.0, "y": [r / _RINGS for r in range(1, _RINGS + 1)]})
-    percents = marks.assign(text=[f"{100 * outer * r / _RINGS:.0f}%" for r in range(1, _RINGS + 1)])
+    percents = marks.assign(text=[percent(outer * r / _RINGS, 0) for r in range(1, _RINGS + 1)])
     scale = alt.Chart(table(percents)).mark_text(dx=3, dy=5, align="left", fontSize=7, color=FAINT)
     layers = [ring, scale.encode(x=_X, y=_Y, text="text:N")]
     if size <= _MOST_NAMED:

@@ -11,7 +11,8 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from classwise.figures.style import SHAPES, Chart, Look, run_legend, run_scale, table, under_name
+from classwise.figures.style import SHAPES, Chart, Look, run_legend, run_scale, table, told, under_name
+from classwise.format import percent
 from classwise.metrics import average, worst
 from classwise.records import Records
 from classwise.results import Audit
@@ -24,22 +25,23 @@ def draw(runs: Mapping[str, Records], confidence: float = 0.95) -> Chart:
     frame = pd.DataFrame([_point(name, rows, confidence) for name, rows in runs.items()])
     x, y = _axis(alt.X, frame, "average"), _axis(alt.Y, frame, "worst")
     legend = run_legend(list(runs))
-    shown = [alt.Tooltip(f"{key}:Q", format=".1%") for key in ("average", "worst")]
-    base = alt.Chart(table(frame)).encode(
+    shares = {key: map(percent, frame[key]) for key in ("average", "worst")}
+    rows, said = told(frame, {"run": frame["run"], **shares, "worst class": frame["class"]})
+    base = alt.Chart(table(rows)).encode(
         color=alt.Color("run:N", scale=run_scale(list(runs)), legend=legend),
-        tooltip=["run:N", *shown, alt.Tooltip("class:N", title="worst class")],
+        **said,
     )
-    bars = base.mark_rule(strokeWidth=1.2, opacity=0.7)
+    bars = base.mark_rule(strokeWidth=1.2, opacity=0.7, aria=True)
     across = bars.encode(x=x["low"], x2="average_high:Q", y=y["value"])
     up = bars.encode(y=y["low"], y2="worst_high:Q", x=x["value"])
     shape = alt.Shape("run:N", scale=run_scale(list(runs), SHAPES), legend=legend)
-    points = base.mark_point(filled=True, size=70, opacity=1).encode(x=x["value"], y=y["value"], shape=shape)
+    points = base.mark_point(filled=True, size=70, opacity=1, aria=True).encode(x=x["value"], y=y["value"], shape=shape)
     return alt.layer(across, up, points, width=_WIDTH, height=_HEIGHT)
 
 
 def _point(name: str, rows: Records, confidence: float) -> dict[str, str | float]:
     mean, lowest = average.estimate(rows, confidence), worst.compute(rows, confidence=confidence)
-    point: dict[str, str | float] = {"run": name, "class": lowest.name}
+    point: dict[str, str | float] = {"run": name, "class": lowest.label}
     point |= {"average": mean.value, "average_low": mean.low, "average_high": mean.high}
     return point | {"worst": lowest.value, "worst_low": lowest.low, "worst_high": lowest.high}
 

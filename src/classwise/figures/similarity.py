@@ -17,6 +17,7 @@ from classwise.figures.columns import tidy
 from classwise.figures.lines import apart
 from classwise.figures.studied import Tables, by_model
 from classwise.figures.style import PALETTE, SEQUENTIAL, Chart, Look, label_angle, ordered, side_by_side, table
+from classwise.format import fixed
 from classwise.metrics.correlation import correlation
 
 _MOST_LABELS = 40
@@ -40,7 +41,7 @@ def draw(data: pd.DataFrame, order: Sequence[str] | None = None) -> Chart:
     if pairs.empty:
         raise UserError("similarity compares pairs of different classes; the table pairs each class only with itself.")
     rho = correlation(pairs["cosine"].to_numpy(), pairs["share"].to_numpy())[0]
-    said = "ρ is not defined" if np.isnan(rho) else f"ρ = {rho:.2f} over {len(pairs):,} ordered pairs"
+    said = "ρ is not defined" if np.isnan(rho) else f"ρ = {fixed(rho, 2)} over {len(pairs):,} ordered pairs"
     return alt.hconcat(_matrix(pairs, names), _scatter(pairs).properties(title=said), spacing=24)
 
 
@@ -61,7 +62,7 @@ def _matrix(pairs: pd.DataFrame, names: list[str]) -> Chart:
     size = alt.Size(
         "share:Q",
         scale=alt.Scale(range=[0, (_DOT * side / len(names)) ** 2], zero=True),
-        legend=alt.Legend(title="taken for", format="%", tickCount=3),
+        legend=alt.Legend(title="misclassified as", format="%", tickCount=3),
     )
     dots = base.properties(data=table(pairs[pairs["share"] > _SEEN * pairs["share"].max()])).encode(size=size)
     # As encodings, for a legend leaves out the outline that a mark is given otherwise.
@@ -73,7 +74,7 @@ def _matrix(pairs: pd.DataFrame, names: list[str]) -> Chart:
 
 def _scatter(pairs: pd.DataFrame) -> Chart:
     x = alt.X("cosine:Q", title="cosine of the mean logits", scale=alt.Scale(zero=False))
-    y = alt.Y("share:Q", title="share taken for the other class", axis=alt.Axis(format="%"))
+    y = alt.Y("share:Q", title="share misclassified as the other class", axis=alt.Axis(format="%"))
     points = (
         alt.Chart(table(pairs), width=_SCATTER, height=_SCATTER)
         .mark_point(filled=True, opacity=0.5, size=30 if len(pairs) < 500 else 6, color=PALETTE[0])

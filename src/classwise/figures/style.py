@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -87,8 +87,19 @@ def table(frame: pd.DataFrame) -> alt.InlineData:
 
     They are given as JSON text: rows of Python values would be copied and checked anew for every part of a chart.
     """
-    text = frame.to_json(orient="records", double_precision=6)
+    text = frame.to_json(orient="records", double_precision=15)  # in full: it is rounded once, where it is written
     return alt.InlineData(values=text, format=alt.JsonDataFormat(type="json"))
+
+
+def told(frame: pd.DataFrame, texts: Mapping[str, Iterable[str]]) -> tuple[pd.DataFrame, Look]:
+    """The rows with what is said of each, by title, and the encodings that say it under the pointer and read it aloud.
+
+    Numbers come as text from `classwise.format`, so that a chart says what tables and sentences say.
+    """
+    columns = {f"told_{place}": list(column) for place, column in enumerate(texts.values())}
+    label = ["; ".join(map(": ".join, zip(texts, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+    tooltip = [alt.Tooltip(f"{column}:N", title=title) for column, title in zip(columns, texts, strict=True)]
+    return frame.assign(**columns, told=label), {"tooltip": tooltip, "description": alt.Description("told:N")}
 
 
 def run_scale(runs: Sequence[str], values: Sequence[Any] = PALETTE) -> alt.Scale:

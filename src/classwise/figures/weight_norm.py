@@ -17,6 +17,7 @@ import pandas as pd
 from classwise.figures.columns import tidy
 from classwise.figures.studied import Tables, by_model
 from classwise.figures.style import Chart, table
+from classwise.format import fixed, level
 from classwise.metrics.correlation import correlation
 from classwise.metrics.intervals import check_confidence
 
@@ -46,8 +47,8 @@ def _said(frame: pd.DataFrame, confidence: float) -> str:
     rho, low, high = correlation(frame["norm"].to_numpy(), frame["accuracy"].to_numpy(), confidence)
     if np.isnan(rho):
         return "ρ is not defined"
-    within = "" if np.isnan(low) else f" ({confidence:.0%} interval {low:.2f} to {high:.2f})"
-    return f"ρ = {rho:.2f}{within}".replace("-", "−")
+    within = "" if np.isnan(low) else f" ({level(confidence)} interval {fixed(low, 2)} to {fixed(high, 2)})"
+    return f"ρ = {fixed(rho, 2)}{within}"
 
 
 def _pair(frame: pd.DataFrame, title: list[str], measure: str) -> Chart:

@@ -82,7 +82,8 @@ def by_class(records: Records, confidence: float = 0.95) -> pd.DataFrame:
 def summary(records: Records, confidence: float = 0.95) -> dict[str, Any]:
     """The records of one attack as one JSON-ready dictionary; what is undefined is None.
 
-    `worst` holds the interval for the lowest true accuracy; `superclass` is there if the records name superclasses.
+    `worst` holds every class of the lowest accuracy and the interval for the lowest true accuracy; `superclass`
+    is there if the records name superclasses.
     """
     total, lowest = overall.compute(records, confidence=confidence), worst.compute(records, confidence=confidence)
     result = {
@@ -91,7 +92,13 @@ def summary(records: Records, confidence: float = 0.95) -> dict[str, Any]:
         "accuracy_high": total.high,
         "average": average.compute(records),
         "by_class": by_class(records, confidence).to_dict("records"),
-        "worst": {"class": lowest.name, "accuracy": lowest.value, "low": lowest.low, "high": lowest.high},
+        "worst": {
+            "class": lowest.name,
+            "classes": list(lowest.tied),
+            "accuracy": lowest.value,
+            "low": lowest.low,
+            "high": lowest.high,
+        },
         "cv": cv.compute(records),
         "mcd": mcd.compute(records),
         "tail20": tail.compute(records),

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
 from classwise import figures
 from classwise.errors import UserError
+from classwise.figures import class_state
 from classwise.figures.style import Chart
 from classwise.results import Audit
 
@@ -24,7 +26,7 @@ _BLACK = '"#000000"'  # of the palette, which a dark page would swallow
 
 
 @dataclass(frozen=True)
-class Told:
+class PageFigure:
     """A figure by name, the section of the page it belongs to, and what is said above it."""
 
     figure: str
@@ -34,26 +36,26 @@ class Told:
 
 
 _OF_AUDITS = (
-    Told(
+    PageFigure(
         "forest",
         "intervals",
-        "Every class, with intervals that hold together",
-        "Intervals are widened so that all of them hold at once: classes whose intervals do not meet differ beyond "
+        "Every class, with simultaneous confidence intervals",
+        "Intervals are widened so that all of them hold at once: classes whose intervals do not overlap differ beyond "
         "chance.",
     ),
-    Told(
+    PageFigure(
         "gap",
         "intervals",
         "What the attack costs each class",
         "Accuracy on clean images beside accuracy under attack: the wider the gap, the more a class loses.",
     ),
-    Told(
+    PageFigure(
         "curve",
         "curves",
         "Robustness against the strength of the attack",
         "From clean images to the largest radius, shaded from the weakest to the strongest class; dashed: all images.",
     ),
-    Told(
+    PageFigure(
         "scatter",
         "comparison",
         "Average against weakest class",
@@ -62,13 +64,13 @@ _OF_AUDITS = (
 )
 
 _OF_TRAININGS = (
-    Told(
+    PageFigure(
         "epochs",
         "training",
         "Robustness of the classes over the epochs",
         "On held-out images, shaded from the weakest to the strongest class; dashed: all images.",
     ),
-    Told(
+    PageFigure(
         "class_state",
         "training",
         "What the method kept of each class",
@@ -77,27 +79,36 @@ _OF_TRAININGS = (
 )
 
 
-def of_audits(audits: Mapping[str, Audit]) -> dict[Told, str]:
+@dataclass(frozen=True)
+class Drawing:
+    """A figure of the page, drawn; or why it could not be."""
+
+    figure: PageFigure
+    svg: str = ""
+    problem: str = ""
+
+
+def of_audits(audits: Mapping[str, Audit]) -> list[Drawing]:
     """What the audits can be drawn as: intervals always, curves along several radii, a scatter of several runs."""
     curved = {name: audit for name, audit in audits.items() if audit.has_curve}
     of = {"curve": curved, "scatter": audits if len(audits) > 1 else {}}
-    return _drawn(_OF_AUDITS, lambda figure: figures.from_runs(figure, of.get(figure, audits)))
+    runs = {figure: of.get(figure.figure, audits) for figure in _OF_AUDITS}
+    return [_draw(figure, figures.from_runs, own) for figure, own in runs.items() if own]
 
 
-def of_trainings(histories: Mapping[str, pd.DataFrame]) -> dict[Told, str]:
-    """How trainings went: robustness by class over the epochs, and the state a method kept of each class."""
-    return _drawn(_OF_TRAININGS, lambda figure: figures.from_histories(figure, histories))
+def of_trainings(histories: Mapping[str, pd.DataFrame]) -> list[Drawing]:
+    """How trainings went: robustness by class over the epochs, and the class-wise state of methods where it moved."""
+    stateful = {name: history for name, history in histories.items() if class_state.moving(history)}
+    runs = {figure: stateful if figure.figure == "class_state" else histories for figure in _OF_TRAININGS}
+    return [_draw(figure, figures.from_histories, own) for figure, own in runs.items() if own]
 
 
-def _drawn(charts: Sequence[Told], make: Callable[[str], Chart]) -> dict[Told, str]:
-    """The drawing of each chart whose figure finds in the runs what it needs."""
-    made = {}
-    for told in charts:
-        try:
-            made[told] = svg(make(told.figure), told.figure)
-        except UserError:
-            continue
-    return made
+def _draw(figure: PageFigure, make: Callable[[str, Mapping[str, Any]], Chart], runs: Mapping[str, Any]) -> Drawing:
+    """The drawing of these runs. A figure they do not hold what it needs for says so in its place."""
+    try:
+        return Drawing(figure, svg=svg(make(figure.figure, runs), figure.figure))
+    except UserError as error:
+        return Drawing(figure, problem=str(error))
 
 
 def svg(chart: Chart, name: str) -> str:
@@ -105,6 +116,7 @@ def svg(chart: Chart, name: str) -> str:
     import vl_convert
 
     specification = figures.styled(chart, background="transparent", ink=_INK).to_dict(validate=False)
+    specification["config"].setdefault("mark", {})["aria"] = False  # only marks that say their numbers as text are read
     drawn = vl_convert.vegalite_to_svg(json.loads(json.dumps(specification).replace(_BLACK, json.dumps(_INK))))
     drawn = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", drawn)
     return re.sub(r'width="([\d.]+)" height="[\d.]+"', _widest, drawn, count=1)

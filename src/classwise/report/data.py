@@ -1,7 +1,8 @@
 """What the page's script reads of a run: columns of numbers, the errors of each attack, and where images are.
 
-An error is three numbers in a row, true class, predicted class, how many; of a million cells most are empty. Fractions
-are cut to four digits: a page shows three.
+An error is three numbers in a row, true class, predicted class, how many; of a million cells most are empty. What a
+page writes is rounded once: shares come in full and the script rounds them by the rule of `classwise.format`, intervals
+and probabilities come as text. Their numbers, for bars and for sorting, are cut to four digits.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from classwise import metrics
+from classwise.format import distance, interval, level, percent, probability
 from classwise.metrics import confusion, groups, intervals, p_worst, superclass
 from classwise.records import CLEAN, WORST_CASE, Array, Records
 from classwise.results import Audit
@@ -54,7 +56,7 @@ def of_run(
     classes = list(audit.records.class_names)
     return {
         "name": name,
-        "confidence": audit.confidence,
+        "level": level(audit.confidence),
         "classes": classes,
         "slugs": slugs(classes),
         "headline": attacks.index(audit.headline),
@@ -98,14 +100,15 @@ def _view(audit: Audit, attack: str, rollup: Rollup | None) -> dict[str, Any]:
     rows = audit.rows(attack)
     table = metrics.by_class(rows, audit.confidence)
     number = {name: place for place, name in enumerate(audit.records.class_names)}
-    taken = [None if pd.isna(other) else number[other] for other in table["confused_with"]]
-    columns = {key: numbers(table[key]) for key in ("accuracy", "low", "high", "p_worst")}
+    found = audit.verdict(attack)
     return {
+        "verdict": found.sentence,
+        "worst": [place for place, value in enumerate(table["accuracy"]) if value == found.accuracy],
         "rows": {
             "n": table["n"].tolist(),
-            **columns,
-            "taken": taken,
-            "share": numbers(table["confused_share"]),
+            **_columns(table),
+            "taken": [None if pd.isna(other) else number[other] for other in table["confused_with"]],
+            "share": shares(table["confused_share"]),
         },
         "groups": None if rollup is None else _grouped(table, rollup, audit.confidence),
         "errors": errors(rows),
@@ -119,12 +122,18 @@ def _grouped(table: pd.DataFrame, rollup: Rollup, confidence: float) -> dict[str
         np.bincount(rollup.of, weights=table[key], minlength=size).astype(np.int64) for key in ("correct", "n")
     )
     low, high = intervals.bounds(correct, support, confidence)
+    likely = p_worst.probabilities(correct, support)
+    columns = {"accuracy": intervals.ratio(correct, support), "low": low, "high": high, "p_worst": likely}
+    return {"n": support.tolist(), **_columns(pd.DataFrame(columns))}
+
+
+def _columns(table: pd.DataFrame) -> dict[str, Any]:
+    """Accuracy, interval and probability of being the worst, of classes or of groups."""
     return {
-        "n": support.tolist(),
-        "accuracy": numbers(intervals.ratio(correct, support)),
-        "low": numbers(low),
-        "high": numbers(high),
-        "p_worst": numbers(p_worst.probabilities(correct, support)),
+        "accuracy": shares(table["accuracy"]),
+        **{key: numbers(table[key]) for key in ("low", "high", "p_worst")},
+        "interval": [interval(*ends) for ends in zip(table["low"], table["high"], strict=True)],
+        "probability": [probability(p) for p in table["p_worst"]],
     }
 
 
@@ -134,6 +143,11 @@ def errors(rows: Records) -> list[int]:
     np.fill_diagonal(counts, 0)
     true, predicted = np.nonzero(counts)
     return [int(value) for value in np.stack([true, predicted, counts[true, predicted]], axis=1).reshape(-1)]
+
+
+def shares(values: Any) -> list[float | None]:
+    """Fractions for JSON in full, to be rounded where they are written; None for what is not defined."""
+    return [float(value) if np.isfinite(value) else None for value in np.asarray(values, dtype=float)]
 
 
 def numbers(values: Any) -> list[float | None]:
@@ -161,12 +175,11 @@ def headline_numbers(audit: Audit) -> list[tuple[str, str, str]]:
     """What stands under the verdict: number, what it is, and its interval or remark."""
     total = metrics.overall.compute(audit.rows(), confidence=audit.confidence)
     clean = metrics.overall.compute(audit.rows(CLEAN), confidence=audit.confidence)
-    worst, spread = audit.worst, metrics.mcd.compute(audit.rows())
-    between = f"{100 * total.low:.1f} to {100 * total.high:.1f}"
-    lowest = f"{100 * worst.low:.1f} to {100 * worst.high:.1f} for the lowest of all classes"
+    found, spread = audit.verdict(), metrics.mcd.compute(audit.rows())
+    ci = f"{level(audit.confidence)} CI"
     return [
-        (f"{worst.value:.1%}", f"weakest class, {worst.name}", lowest),
-        (f"{total.value:.1%}", f"robust over all, {called(audit.headline)}", between),
-        (f"{clean.value:.1%}", "right without an attack", f"{100 * clean.low:.1f} to {100 * clean.high:.1f}"),
-        (f"{100 * spread:.1f}", "points from best to worst class", f"{total.support:,} images"),
+        (percent(found.accuracy), f"worst class: {found.label}", f"{ci} {interval(found.low, found.high)}"),
+        (percent(total.value), f"robust over all, {called(audit.headline)}", f"{ci} {interval(total.low, total.high)}"),
+        (percent(clean.value), "clean accuracy", f"{ci} {interval(clean.low, clean.high)}"),
+        (distance(spread), "points from best to worst class", f"{total.support:,} images"),
     ]

@@ -67,20 +67,26 @@ class _Flip:
 
 @dataclass(frozen=True)
 class Kept:
-    """The adversarial images of one audit, by attack; `why` says, for each view, why it has none."""
+    """The adversarial images of one audit, by attack; `why` says, for each view, why it has none.
+
+    failed: what went wrong where images were kept and cannot be read.
+    """
 
     audit: Audit
     points: Mapping[str, dict[str, Array]]
     why: Mapping[str, str]
+    failed: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, audit: Audit) -> Kept:
-        found, missing = {}, {}
+        found, missing, failed = {}, {}, []
+        any_kept = audit.folder is not None and (audit.folder / "adversarial").is_dir()
         for attack in audit.attacks:
             try:
                 own = audit.adversarial(attack)
-            except UserError:
-                missing[attack] = _NOT_KEPT
+            except UserError as error:
+                missing[attack] = f"The images of {attack} cannot be shown: {error}" if any_kept else _NOT_KEPT
+                failed += [missing[attack]] if any_kept else []
                 continue
             if "clean" in own:
                 found[attack] = own
@@ -88,7 +94,7 @@ class Kept:
                 missing[attack] = _NOT_CLEAN
         whole = _NO_ROOM if found else next(iter(missing.values()), _NO_ROOM)
         why = {**dict.fromkeys(audit.attacks, _NO_ROOM), **missing, CLEAN: _ON_CLEAN, WORST_CASE: whole}
-        return cls(audit, found, why)
+        return cls(audit, found, why, tuple(failed))
 
     def candidates(self) -> Iterator[_Flip]:
         """Every kept example that is an error of some view, with its rank in its cell."""
@@ -146,7 +152,7 @@ def _entry(flip: _Flip, kept: Kept, pool: Pool) -> dict[str, Any]:
         "true": flip.cell[0],
         "taken": flip.cell[1],
         "index": flip.index,
-        "confidence": round(flip.confidence, 3),
+        "confidence": flip.confidence,
         "attack": flip.attack,
         "factor": factor,
         "images": images,

@@ -26,7 +26,6 @@ from classwise.errors import UserError
 from classwise.figures import epochs
 from classwise.metrics import groups
 from classwise.report import charts, commands, data, flips, sections
-from classwise.report.verdict import verdict
 from classwise.results import Audit, told_apart, write_text
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -97,7 +96,7 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
     """The page as text."""
     shown, pool, kept = flips.collect(runs.audits, image_bytes)
     found = {name: groups.compute(audit.rows()) for name, audit in runs.audits.items()}
-    drawn = {**charts.of_audits(runs.audits), **charts.of_trainings(runs.histories)}
+    drawn = [*charts.of_audits(runs.audits), *charts.of_trainings(runs.histories)]
     payload = {
         "runs": [
             data.of_run(name, audit, found[name], shown[name], own.why)
@@ -109,18 +108,22 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
         "title": title,
         "version": classwise.__version__,
         "command": command,
-        "runs": [_told(name, audit, found[name]) for name, audit in runs.audits.items()],
-        "charts": {told: Markup(drawing) for told, drawing in drawn.items()},
+        "runs": [
+            _told(name, audit, found[name], own.failed)
+            for (name, audit), own in zip(runs.audits.items(), kept, strict=True)
+        ],
+        "charts": [(drawing.figure, Markup(drawing.svg), drawing.problem) for drawing in drawn],
         "comparison": sections.comparison(runs.audits, base),
     }
-    return _template().render(**context, **_inlined(payload), sections=_shown_sections(runs, list(drawn)))
+    return _template().render(**context, **_inlined(payload), sections=_shown_sections(runs, drawn))
 
 
-def _told(name: str, audit: Audit, found: groups.Groups) -> dict[str, Any]:
+def _told(name: str, audit: Audit, found: groups.Groups, failed: Sequence[str]) -> dict[str, Any]:
     """What the template says of a run."""
     return {
         "name": name,
-        "verdict": verdict(audit),
+        "verdict": audit.verdict().sentence,
+        "failed": failed,
         "numbers": data.headline_numbers(audit),
         # That the worst class is undecided is said by the advice, with what it would take to decide it.
         "findings": [finding for finding in audit.findings if finding.code != "worst_undecided"],
@@ -131,8 +134,8 @@ def _told(name: str, audit: Audit, found: groups.Groups) -> dict[str, Any]:
     }
 
 
-def _shown_sections(runs: Runs, drawn: Sequence[charts.Told]) -> list[tuple[str, str]]:
-    there = {told.section for told in drawn} | {"settings"}
+def _shown_sections(runs: Runs, drawn: Sequence[charts.Drawing]) -> list[tuple[str, str]]:
+    there = {drawing.figure.section for drawing in drawn} | {"settings"}
     if runs.audits:
         there |= {"classes", "confusion", "intervals", "findings", "groups"}
     there = there - {"comparison"} | ({"comparison"} if len(runs.audits) > 1 else set())

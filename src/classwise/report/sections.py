@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
 from classwise import advice
-from classwise.compare import Comparison, compare, p_value, points
+from classwise.compare import Comparison, compare
 from classwise.errors import UserError
+from classwise.format import distance, fixed, interval, level, p_equals, p_value, percent, points, radius
 from classwise.metrics.groups import Groups, Superclasses
-from classwise.report.commands import radius
 from classwise.report.data import called
 from classwise.results import Audit
-from classwise.terminal import interval, percent
 
 _MOST_ROWS = 40  # classes of a comparison that are shown, from both ends
 _MOST_NAMED = 12  # classes of a group that are named
@@ -28,7 +28,7 @@ def groups(found: Groups, audit: Audit) -> dict[str, Any]:
     alone = len(found.members) - len(several)
     rest = f" {alone} more {'class stands' if alone == 1 else 'classes stand'} alone." if alone else ""
     return {
-        "sentence": f"Classes joined by how often they are taken for each other under {called(audit.headline)}, "
+        "sentence": f"Classes joined by how often they are confused with each other under {called(audit.headline)}, "
         f"weakest first: {len(several)} {'group' if len(several) == 1 else 'groups'}.{rest}",
         "members": [
             {
@@ -42,10 +42,12 @@ def groups(found: Groups, audit: Audit) -> dict[str, Any]:
 
 
 def _agreement(known: Superclasses) -> str:
+    if not math.isfinite(known.rand + known.p):
+        return "Agreement with the known superclasses is not defined here."
     beyond = "more than chance would give" if known.p < 0.05 else "no more than chance would give"
     return (
-        f"Against the known superclasses: adjusted Rand index {known.rand:.2f} (1: the same groups, 0: chance), "
-        f"purity {percent(known.purity)}, p = {p_value(known.p)}: {beyond}."
+        f"Against the known superclasses: adjusted Rand index {fixed(known.rand, 2)} (1: the same groups, 0: chance), "
+        f"purity {percent(known.purity)}, {p_equals(known.p)}: {beyond}."
     )
 
 
@@ -67,26 +69,26 @@ def comparison(audits: Mapping[str, Audit], base: str | None = None) -> dict[str
         "notes": made.notes,
         "caption": f"{len(audits)} runs under {called(made.attack)}, against {made.base}. ρ weighs what the weakest "
         "class gains against what the average loses; τ is the agreement of the order of the classes.",
-        "runs": [_run(row, made.base) for _, row in made.table().iterrows()],
+        "runs": [_run(row, made.base, f"{level(made.confidence)} CI") for _, row in made.table().iterrows()],
         "advice": advice.of_comparison(made),
         "against": [_against(made, run, told) for run, told in zip(made.pairs, made.sentences(), strict=True)],
     }
 
 
-def _run(row: pd.Series[Any], base: str) -> dict[str, str]:
+def _run(row: pd.Series[Any], base: str, within: str) -> dict[str, str]:
     mine = row["run"] == base
     return {
         "run": row["run"],
         "clean": percent(row["clean"]),
         "average": percent(row["average"]),
         "worst": f"{row['worst_class']} {percent(row['worst'])}",
-        "of the minimum": interval(row["worst_low"], row["worst_high"]),
-        "CV (%²)": f"{row['cv']:.1f}",
-        "best − worst": f"{100 * row['mcd']:.1f}",
-        "ρ": "base" if mine else "–" if pd.isna(row["rho"]) else f"{row['rho']:+.3f}".replace("-", "−"),
+        within: interval(row["worst_low"], row["worst_high"]),
+        "CV (%²)": fixed(row["cv"], 1),
+        "best − worst": distance(row["mcd"]),
+        "ρ": "base" if mine else fixed(row["rho"], 3, signed=True),
         "overall": "base" if mine else points(row["difference"]),
         "p": "" if mine else p_value(row["p_holm"]),
-        "τ": "" if mine else "–" if pd.isna(row["kendall"]) else f"{row['kendall']:.2f}".replace("-", "−"),
+        "τ": "" if mine else fixed(row["kendall"], 2),
     }
 
 
@@ -101,8 +103,8 @@ def _against(made: Comparison, run: str, sentence: str) -> dict[str, Any]:
     return {
         "run": run,
         "sentence": sentence,
-        "caption": f"Difference of {run} from {made.base} in percentage points, with {made.confidence:.0%} intervals; "
-        f"p by {test}, corrected by Holm over the classes.{cut}",
+        "caption": f"Difference of {run} from {made.base} in percentage points, with {level(made.confidence)} "
+        f"confidence intervals; p by {test}, corrected by Holm over the classes.{cut}",
         "rows": [_difference(row, reach) for _, row in shown.iterrows()],
     }
 

@@ -19,6 +19,7 @@ from classwise.attacks.pgd import Pgd
 from classwise.attacks.rows import craft
 from classwise.evaluation.audit import evaluating
 from classwise.evaluation.speed import follow
+from classwise.format import percent
 from classwise.metrics import accuracy
 from classwise.records import Records
 from classwise.training import history
@@ -170,8 +171,9 @@ def _check_overfitting(training: Training, stretch: Stretch, progress: Progress,
     if progress.pgd is not None and now < progress.pgd - drop:
         stepper.model.load_state_dict(progress.before)
         progress.stopped = (
-            f"catastrophic overfitting: PGD-5 accuracy on a training batch fell from {progress.pgd:.1%} to {now:.1%} "
-            f"in epoch {progress.epoch}; the weights are those of the epoch before"
+            "catastrophic overfitting: PGD-5 accuracy on a training batch fell from "
+            f"{percent(progress.pgd)} to {percent(now)} in epoch {progress.epoch}; the "
+            "weights are those of the epoch before"
         )
         return
     progress.pgd = now

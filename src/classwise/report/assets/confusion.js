@@ -65,7 +65,7 @@ function confusionGrid(table, peak, run, view, state) {
         if (i === j && state.level === "class") {
           const right = view.rows.accuracy[i];
           const text = numbered && known(right) ? percent(right, 0).slice(0, -1) : "";
-          return h("td", { class: "diagonal", onmouseenter: say(`${names[i]} is recognised: ${percent(right)}`) }, text);
+          return h("td", { class: "diagonal", onmouseenter: say(`${names[i]} is predicted correctly: ${percent(right)}`) }, text);
         }
         if (!n) return h("td", {});
         const error = { i, j, n, share: n / totals[i] };
@@ -172,7 +172,7 @@ function listErrors(state, run, view, table) {
   const top = chosen.sort((a, b) => b.n - a.n || b.share - a.share).slice(0, MOST_LISTED);
   const items = top.map((error) => {
     const { i, j, n, share } = error;
-    const label = h("span", { class: "pair" }, table.names[i], h("span", { class: "arrow", "aria-label": "taken for" }, " → "), table.names[j]);
+    const label = h("span", { class: "pair" }, table.names[i], h("span", { class: "arrow", "aria-label": "misclassified as" }, " → "), table.names[j]);
     const numbers = h("span", { class: "amount" }, `${percent(share)} · ${count(n)}`);
     return h("li", {}, h("button", { type: "button", onclick: () => openCell(run, view, table, error, state) }, label, numbers));
   });
@@ -193,7 +193,7 @@ function openCell(run, view, table, error, state) {
   const { i, j, n, share } = error;
   const flips = cellImages(run, view, table, error, state);
   const before = run.views[0] === view ? null : errorsOf(run, run.views[0], state.level).cells.get(i * table.names.length + j) || 0;
-  byId("cell-title").replaceChildren(table.names[i], h("span", { class: "arrow", "aria-label": "taken for" }, " → "), table.names[j]);
+  byId("cell-title").replaceChildren(table.names[i], h("span", { class: "arrow", "aria-label": "misclassified as" }, " → "), table.names[j]);
   const without = before === null ? "" : ` Without an attack: ${count(before)}.`;
   byId("cell-text").textContent = `${count(n)} of ${plural(table.totals[i], "image")} of ${table.names[i]} (${percent(share)}) under ${view.attack}, ${run.name}.${without}`;
   const shown = flips.length ? (flips.length < n ? `Shown are the ${flips.length} most confident errors there are images of.` : "") : view.why;
@@ -214,7 +214,7 @@ function flipFigure(run, flip) {
       "div",
       { class: "triple" },
       image(flip.images[0], `Image ${flip.index}, clean: ${truth}`, truth),
-      image(flip.images[1], `Image ${flip.index}, attacked: taken for ${taken}`, `${taken} ${percent(flip.confidence, 0)}`),
+      image(flip.images[1], `Image ${flip.index}, attacked: misclassified as ${taken}`, `${taken} ${percent(flip.confidence, 0)}`),
       image(flip.images[2], `What the attack added, ${flip.factor} times amplified`, `difference ×${flip.factor}`),
     ),
     h("figcaption", {}, `image ${flip.index}, ${flip.attack}`),

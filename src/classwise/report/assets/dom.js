@@ -13,7 +13,15 @@ function h(tag, attributes = {}, ...children) {
 
 const byId = (id) => document.getElementById(id);
 const known = (value) => value !== null && value !== undefined;
-const percent = (value, digits = 1) => (known(value) ? `${(100 * value).toFixed(digits)}%` : "–");
+// The rule of classwise/format.py: a share is rounded once, and is written as 0% or 100% only if it is.
+function percent(value, digits = 1) {
+  if (!known(value)) return "–";
+  const text = (100 * value).toFixed(digits);
+  const least = 10 ** -digits;
+  if (value > 0 && Number(text) === 0) return `<${least.toFixed(digits)}%`;
+  if (value < 1 && Number(text) === 100) return `>${(100 - least).toFixed(digits)}%`;
+  return `${text}%`;
+}
 const count = (value) => value.toLocaleString("en");
 const plural = (number, word, many = `${word}s`) => `${count(number)} ${number === 1 ? word : many}`;
 

@@ -8,7 +8,7 @@ const COLUMNS = [
   { key: "bar", label: "with its interval", still: true },
   { key: "low", label: "interval" },
   { key: "p", label: "p(worst)" },
-  { key: "share", label: "mostly taken for", text: true },
+  { key: "share", label: "misclassified as", text: true },
 ];
 
 // One object per class (or group) from the columns the page carries.
@@ -16,6 +16,7 @@ function tableRows(run, view, level) {
   const names = level === "group" ? run.rollup.names : run.classes;
   const own = level === "group" ? view.groups : view.rows;
   const clean = level === "group" ? run.views[0].groups : run.views[0].rows;
+  const lowest = Math.min(...own.accuracy.filter(known));
   return names.map((name, place) => ({
     name,
     place,
@@ -27,6 +28,9 @@ function tableRows(run, view, level) {
     low: own.low[place],
     high: own.high[place],
     p: own.p_worst[place],
+    interval: own.interval[place],
+    probability: own.probability[place],
+    weakest: level === "group" ? known(own.accuracy[place]) && own.accuracy[place] === lowest : view.worst.includes(place),
     taken: own.taken ? own.taken[place] : null,
     share: own.share ? own.share[place] : null,
   }));
@@ -61,22 +65,22 @@ function bar(row) {
   return h("span", { class: "bar", "aria-hidden": "true" }, fill, whisker);
 }
 
-function tableRow(row, weakest, run) {
+function tableRow(row, run) {
   const name = row.slug ? h("a", { href: `#class-${row.slug}` }, row.name) : h("span", {}, row.name);
-  const extra = known(row.members) ? ` ${plural(row.members, "class", "classes")}` : row === weakest ? " weakest" : "";
+  const extra = known(row.members) ? ` ${plural(row.members, "class", "classes")}` : row.weakest ? " worst" : "";
   const tag = extra ? h("span", { class: known(row.members) ? "aside" : "tag" }, extra) : null;
   const number = (text, kind = "") => h("td", { class: `number ${kind}` }, text);
   const taken = known(row.taken) ? [h("b", {}, run.classes[row.taken]), ` ${percent(row.share, 0)}`] : ["–"];
   return h(
     "tr",
-    { id: row.slug ? `class-${row.slug}` : null, class: row === weakest ? "weakest" : null, tabindex: "-1" },
+    { id: row.slug ? `class-${row.slug}` : null, class: row.weakest ? "weakest" : null, tabindex: "-1" },
     h("th", { scope: "row" }, name, tag),
     number(count(row.n), "wide"),
     number(percent(row.clean), "medium"),
     number(percent(row.accuracy), "strong"),
     h("td", { class: "bars" }, bar(row)),
-    number(known(row.low) ? `${(100 * row.low).toFixed(1)} – ${(100 * row.high).toFixed(1)}%` : "–", "wide"),
-    number(known(row.p) ? (row.p > 0 && row.p < 0.005 ? "<0.01" : row.p.toFixed(2)) : "–"),
+    number(row.interval, "wide"),
+    number(row.probability),
     h("td", { class: "taken" }, ...taken),
   );
 }
@@ -96,12 +100,14 @@ function tableHead(state, sortBy) {
 function drawTable(state, run, view) {
   const rows = tableRows(run, view, state.level);
   const shown = sortRows(chooseRows(rows, state), state.sort);
-  const weakest = sortRows(rows, { key: "accuracy", down: false })[0];
   const what = state.level === "group" ? ["group", "groups"] : ["class", "classes"];
   byId("class-caption").textContent =
-    `Accuracy under ${view.attack} by ${what[0]}, with ${percent(run.confidence, 0)} intervals, each by itself.`;
+    `Accuracy under ${view.attack} by ${what[0]}, with the ${run.level} confidence interval of each by itself; ` +
+    "p(worst) is the posterior probability that it is the worst.";
+  byId("class-verdict").textContent = view.verdict;
+  byId("class-verdict").hidden = view === run.views[run.headline]; // that one stands on top of the page
   byId("class-head").replaceChildren(...tableHead(state, (key) => sortTable(state, key)));
-  byId("class-body").replaceChildren(...shown.map((row) => tableRow(row, weakest, run)));
+  byId("class-body").replaceChildren(...shown.map((row) => tableRow(row, run)));
   const all = shown.length === rows.length;
   byId("class-count").textContent = all
     ? plural(rows.length, ...what)
