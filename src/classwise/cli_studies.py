@@ -252,13 +252,13 @@ def _finish(outcome: Outcome, folder: Path, title: str, settings: Mapping[str, o
         console.print(f"\n[bold]{escape(name.replace('_', ' '))}[/]")
         for piece in tables.terminal(shown(frame), words(frame), console.width, most=40):
             console.print(piece)
-    styles = {"held": "green", "did not hold": "red", "not decided here": "yellow"}
+    styles = {"held": "green", "did not hold": "red"}
     if outcome.claims:
         console.print()
     for claim in outcome.claims:
         console.print(
-            f"[{styles[claim.verdict]}]{claim.verdict}[/]: {escape(claim.text)} [dim]{escape(claim.numbers)} "
-            f"({escape(claim.source)})[/]",
+            f"[{styles.get(claim.verdict, 'yellow')}]{claim.verdict}[/]: {escape(claim.text)} "
+            f"[dim]{escape(claim.numbers)} ({escape(claim.source)}; test: {escape(claim.test)})[/]",
             soft_wrap=True,
         )
     console.print(f"\nall of it: {folder}/study.md", markup=False, soft_wrap=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from classwise.metrics.correlation import correlation
+from classwise.metrics.correlation import correlation, rank_test
 
 
 def test_by_hand() -> None:
@@ -43,3 +44,37 @@ def test_the_interval_covers_the_truth() -> None:
     found = [correlation(x, y) for x, y in pairs.transpose(0, 2, 1)]
     inside = np.mean([low <= truth <= high for _, low, high in found])
     assert inside == pytest.approx(0.95, abs=0.03)
+
+
+def test_the_test_counts_every_order_of_few() -> None:
+    """Spearman falls as Σd² grows, which of 2, 1, 4, 3, 5 is 4."""
+    found = rank_test(np.arange(5.0), np.array([2.0, 1, 4, 3, 5]))
+    squares = [
+        sum((a - b) ** 2 for a, b in zip(order, range(5), strict=True)) for order in itertools.permutations(range(5))
+    ]
+    assert found.p_greater == pytest.approx(np.mean(np.array(squares) <= 4))
+    assert found.p_less == pytest.approx(np.mean(np.array(squares) >= 4))
+    assert rank_test(np.arange(5.0), np.arange(5.0)).p_greater == pytest.approx(1 / 120)
+    assert rank_test(np.arange(4.0), np.arange(4.0)).p_greater > 0.025
+
+
+def test_ties_speak_for_neither_direction() -> None:
+    """One class of ten has an error: every order that leaves it where it is shows the same ρ."""
+    one = np.zeros(10)
+    one[0] = 1
+    found = rank_test(one, one)
+    assert found.rho == 1
+    assert found.p_greater == pytest.approx(0.1, abs=0.01)
+    assert found.p_less == pytest.approx(1, abs=0.01)
+
+
+def test_under_no_relation_the_test_keeps_its_level() -> None:
+    rng = np.random.default_rng(1)
+    found = [rank_test(rng.integers(4, size=9), rng.integers(4, size=9), seed=n) for n in range(300)]
+    for tail in ("p_greater", "p_less"):
+        assert np.mean([getattr(each, tail) <= 0.05 for each in found]) <= 0.08
+
+
+def test_what_is_not_defined_is_shown_as_no_number() -> None:
+    assert str(rank_test(np.ones(5), np.arange(5.0))) == "Spearman undefined, one side being the same everywhere"
+    assert str(rank_test(np.arange(3.0), np.arange(3.0))) == "Spearman 1.00, no interval"

@@ -96,7 +96,7 @@ def judged(models: dict[str, Path], audit_of: Callable[..., Audit]) -> Callable[
         given = tuple(f"{name}={models['madry']}" for name in right)
         tables = {
             "bound.csv": pd.DataFrame([{"form": form, **(bound or {})} for form in ("as stated", "tightened")]),
-            "classes.csv": pd.DataFrame({"error": [0.5], "wrong": [1]}),
+            "classes.csv": pd.DataFrame({"split": ["test"], "n": [100], "error": [0.5], "wrong": [50]}),
         }
         done = SimpleNamespace(audit=audits.__getitem__, table=lambda _, file: tables[file])
         epochs = 0 if bound is None else 1

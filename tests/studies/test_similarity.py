@@ -73,22 +73,37 @@ def test_mantel_counts_the_renamings_of_the_classes() -> None:
             for order in itertools.permutations(range(4))
         ]
     )
-    rho, p = similarity.mantel(one, other, 4000)
+    rho, p, p_less = similarity.mantel(one, other, 4000)
     assert rho == pytest.approx(by_all[0])
     assert p == pytest.approx(np.mean(by_all >= by_all[0] - 1e-9), abs=0.03)
+    assert p_less == pytest.approx(np.mean(by_all <= by_all[0] + 1e-9), abs=0.03)
 
 
 def test_mantel_finds_matrices_that_go_together_and_apart() -> None:
     matrix = np.add.outer(np.arange(8.0) ** 2, np.arange(8.0) ** 2)
     assert similarity.mantel(matrix, 2 * matrix, 999)[1] < 0.01
-    rho, p = similarity.mantel(matrix, -matrix, 999)
+    rho, p, p_less = similarity.mantel(matrix, -matrix, 999)
     assert (rho, p) == (pytest.approx(-1), pytest.approx(1))
+    assert p_less < 0.01
     assert np.isnan(similarity.mantel(matrix, np.ones((8, 8)), 9)).all()
 
 
-def test_verdicts_go_by_the_p_value() -> None:
-    verdicts = [similarity._verdict(rho, p) for rho, p in ((0.5, 0.01), (0.1, 0.3), (-0.5, 0.99), (np.nan, np.nan))]
-    assert verdicts == ["held", "not decided here", "did not hold", "not decided here"]
+def test_verdicts_go_by_the_p_value_of_either_direction() -> None:
+    study = similarity.Similarity(model=("x",))
+    classes = pd.DataFrame({"model": "m", "n": 50, "mean_cosine": range(6), "robust": [6, 5, 4, 3, 2, 1]})
+    for p, p_less, verdict in (
+        (0.01, 0.99, "held"),
+        (0.3, 0.7, "not decided here"),
+        (1.0, 0.2, "not decided here"),
+        (0.99, 0.01, "did not hold"),
+        (np.nan, np.nan, "not decided here"),
+    ):
+        tests = pd.DataFrame([{"model": "m", "rho": 0 * p, "pairs": 15, "p": p, "p_less": p_less}])
+        first, second = study._claims("m", tests, classes)
+        assert first.verdict == verdict
+        assert "nan" not in first.numbers
+        assert second.verdict == "held"  # of six classes the one order of 720
+        assert {claim.verdict for claim in study._claims("m", tests, classes.assign(n=19))} == {"not enough images"}
 
 
 def test_a_class_without_images_takes_no_part_and_too_few_are_refused(found: tuple[Path, studies.Outcome]) -> None:

@@ -43,22 +43,26 @@ def test_each_model_gets_a_verdict_and_everything_is_written(found: tuple[Path, 
 
 
 @pytest.mark.parametrize(
-    ("model", "ends", "verdict"),
+    ("model", "values", "verdict"),
     [
-        ("standard", (0.2, 0.9), "did not hold"),
-        ("standard", (-0.6, 0.3), "held"),
-        ("standard", (float("nan"), float("nan")), "not decided here"),
-        ("madry", (0.2, 0.9), "held"),
-        ("madry", (-0.6, 0.3), "did not hold"),
-        ("madry", (-0.2, 0.8), "not decided here"),
+        ("standard", [1, 2, 3, 4, 5, 6], "did not hold"),
+        ("standard", [6, 5, 4, 3, 2, 1], "held"),
+        ("standard", [1, 1, 1, 1, 1, 1], "not decided here"),
+        ("madry", [1, 2, 3, 4, 5, 6], "held"),
+        ("madry", [6, 5, 4, 3, 2, 1], "did not hold"),
+        ("madry", [1, 4, 2, 6, 3, 5], "not decided here"),
     ],
 )
-def test_verdicts_follow_the_interval(model: str, ends: tuple[float, float], verdict: str) -> None:
+def test_verdicts_follow_the_test(model: str, values: list[int], verdict: str) -> None:
     """Of the standard model the clean accuracy counts, which after standard training is all there is."""
     used, other = ("clean", "robust") if model == "standard" else ("robust", "clean")
-    rows = [
-        {"model": model, "accuracy": used, "rho": 0.0, "low": ends[0], "high": ends[1]},
-        {"model": model, "accuracy": other, "rho": 0.0, "low": -0.01, "high": 0.01},
-    ]
-    study = WeightNorm(model=("x",))
-    assert [claim.verdict for claim in study._claims(pd.DataFrame(rows))] == [verdict]
+    rows = pd.DataFrame({"model": model, "norm": range(6), used: values, other: [3, 1, 2, 6, 5, 4], "n": 20})
+    (claim,) = WeightNorm(model=("x",))._claims(rows)
+    assert claim.verdict == verdict
+    assert "nan" not in claim.numbers
+    (few,) = WeightNorm(model=("x",))._claims(rows.assign(n=19))
+    assert few.verdict == "not enough images"
+    assert "19 images of each class, 20 are needed" in few.test
+    (four,) = WeightNorm(model=("x",))._claims(rows.iloc[:4])
+    assert four.verdict == "not decided here"
+    assert "4 classes, 5 are needed" in four.test

@@ -5,7 +5,8 @@
 N the confusion counts, g(i) the superclass of class i and s_i its size, E_i = Σ_{j≠i} N_ij. `chance` is the share
 inside if each class's errors fell evenly on all other classes: classes with many errors count for more, and so do large
 superclasses. p is the share of random assignments of classes to superclasses of these sizes for which inside − chance
-is as large. Tian et al. (KDD 2021, Section 4.2) find that most errors stay inside; chance and test are ours.
+is as large, `p_less` of those for which it is as small. Tian et al. (KDD 2021, Section 4.2) find that most errors stay
+inside; chance and test are ours.
 
 Only classes with examples take part. The interval of `inside` is Wilson's and takes the errors as independent.
 """
@@ -27,7 +28,8 @@ _ROUNDING = 1e-12  # sums of the same numbers in another order
 
 @dataclass(frozen=True)
 class Kinship:
-    """The share of errors inside with its interval, the share by chance, the p-value, and the number of errors."""
+    """The share of errors inside with its interval, the share by chance, the one-sided p-value of more than that, the
+    number of errors, and the p-value of less than by chance."""
 
     inside: float
     low: float
@@ -35,6 +37,7 @@ class Kinship:
     chance: float
     p: float
     errors: int
+    p_less: float
 
 
 def compute(records: Records, confidence: float = 0.95, permutations: int = _PERMUTATIONS, seed: int = 0) -> Kinship:
@@ -53,7 +56,7 @@ def of(
     total = int(counts.sum())
     if total == 0:
         nan = float("nan")
-        return Kinship(nan, nan, nan, nan, nan, 0)
+        return Kinship(nan, nan, nan, nan, nan, 0, nan)
     found, chance = _shares(counts, related)
     low, high = intervals.bounds(np.array(round(found * total)), np.array(total), confidence)
     generator = np.random.default_rng(seed)
@@ -62,7 +65,9 @@ def of(
         order = generator.permutation(len(related))
         beyond.append(np.subtract(*_shares(counts, related[order][..., order])))
     as_high = int((np.array(beyond) >= found - chance - _ROUNDING).sum())
-    return Kinship(found, float(low), float(high), chance, (1 + as_high) / (1 + permutations), total)
+    as_low = int((np.array(beyond) <= found - chance + _ROUNDING).sum())
+    p, p_less = ((1 + number) / (1 + permutations) for number in (as_high, as_low))
+    return Kinship(found, float(low), float(high), chance, p, total, p_less)
 
 
 def _seen(records: Records) -> tuple[Array, Array]:

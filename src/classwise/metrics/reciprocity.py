@@ -1,10 +1,12 @@
-"""Whether classes are taken for each other more mutually than chance would have it.
+"""Whether classes are confused with each other more mutually than chance would have it.
 
 The symmetry s of the confusion (`metrics.symmetry`) has no natural zero: of errors spread evenly most are answered, of
 a few large confusions hardly any. So it stands beside the symmetry there would be if each class sent its errors to
 others without regard to who sends errors to it: the mean over random orders of the errors in each row, each class
-keeping the rates it has. p is the share of such orders that are as symmetric as what was seen. Tian et al. (KDD 2021,
-Section 4.2) see the symmetry with the naked eye; the test is ours. NaN if nothing is confused.
+keeping the rates it has. p is the share of such orders that are at least as symmetric as what was seen, `p_less` of
+those that are at most as symmetric; an order as symmetric as what was seen counts for both, so that a few errors, all
+of whose orders are alike, speak for neither. Tian et al. (KDD 2021, Section 4.2) see the symmetry with the naked eye;
+the test is ours. NaN if nothing is confused.
 """
 
 from __future__ import annotations
@@ -23,26 +25,27 @@ _ROUNDING = 1e-12  # sums of the same numbers in another order
 
 @dataclass(frozen=True)
 class Reciprocity:
-    """The symmetry, what chance gives on average, and the one-sided p-value."""
+    """The symmetry, what chance gives on average, and the one-sided p-values of more and of less than by chance."""
 
     symmetry: float
     chance: float
     p: float
+    p_less: float
 
 
 def compute(records: Records, permutations: int = _PERMUTATIONS, seed: int = 0) -> Reciprocity:
     seen = symmetry.compute(records)
     if np.isnan(seen):
-        return Reciprocity(seen, float("nan"), float("nan"))
+        return Reciprocity(seen, *[float("nan")] * 3)
     others = _others(records)
     generator = np.random.default_rng(seed)
     found = np.array([_symmetry(generator.permuted(others, axis=1)) for _ in range(permutations)])
-    as_high = int((found >= seen - _ROUNDING).sum())
-    return Reciprocity(seen, float(found.mean()), (1 + as_high) / (1 + permutations))
+    as_high, as_low = int((found >= seen - _ROUNDING).sum()), int((found <= seen + _ROUNDING).sum())
+    return Reciprocity(seen, float(found.mean()), (1 + as_high) / (1 + permutations), (1 + as_low) / (1 + permutations))
 
 
 def _others(records: Records) -> Array:
-    """The rates at which each class is taken for each other, (C, C − 1); classes without examples are left out.
+    """The rates at which each class is misclassified as each other one, (C, C − 1), of classes with examples.
 
     By class name: what is drawn must not depend on how the classes are numbered.
     """

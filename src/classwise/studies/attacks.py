@@ -28,15 +28,16 @@ from classwise.attacks import attack_class, names
 from classwise.attacks.rows import needs_gradient
 from classwise.errors import UserError
 from classwise.figures import discrepancy
-from classwise.metrics import accuracy, agreement, cv, mcd, overall, p_worst
-from classwise.metrics.intervals import Array
+from classwise.metrics import accuracy, agreement, cv, mcd, overall
+from classwise.metrics.intervals import Array, ratio
 from classwise.records import CLEAN, Records
 from classwise.studies.frame.graph import Audit, Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import OfModels
 from classwise.studies.frame.subjects import Subject, subjects
-from classwise.studies.parts.together import WIDEST, by_name, covariance, halves, interval, resampled
-from classwise.studies.parts.verdicts import all_held, falls_short
+from classwise.studies.parts import extremes
+from classwise.studies.parts.together import WIDEST, by_name, covariance, halves, interval, resampled, smallest
+from classwise.studies.parts.verdicts import Sample, all_held, falls_short, images, tails
 
 Runs = Mapping[tuple[str, str], Records]  # by model and attack
 
@@ -81,7 +82,7 @@ class Attacks(OfModels):
             "agreement": _agreements(runs, defences, self.attack),
         }
         chart = discrepancy.draw(by_class.rename(columns={"n": "images"}))
-        claims = [*_extremes(runs), *self._claims(gains)]
+        claims = [*_extremes(runs), *self._claims(gains, runs)]
         return Outcome(tables, {"discrepancy": figures.styled(chart)}, claims, self._notes())
 
     def _roles(self) -> tuple[Subject | None, list[Subject]]:
@@ -123,7 +124,7 @@ class Attacks(OfModels):
             found.append((defence, weaker, stronger, len(shared[0]), abs(losses[1] - losses[0]), *slope))
         return found
 
-    def _claims(self, gains: pd.DataFrame) -> list[Claim]:
+    def _claims(self, gains: pd.DataFrame, runs: Runs) -> list[Claim]:
         claims = []
         for first, second in itertools.combinations(self.attack, 2):
             if _white(first) != _white(second):
@@ -131,13 +132,22 @@ class Attacks(OfModels):
             own = gains[gains["weaker"].isin([first, second]) & gains["stronger"].isin([first, second])]
             numbers = "; ".join(
                 f"{row['model']}: {row['stronger']} takes {row['loss']:.1f} points more than {row['weaker']}, "
-                f"slope {row['slope']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
+                + _slope_said(row["slope"], row["low"], row["high"])
                 for row in own.to_dict("records")
             )
             kind = "white-box" if _white(first) else "black-box"
             text = f"Of the {kind} attacks {first} and {second} the stronger gains mainly on vulnerable classes."
-            verdicts = [falls_short(*ends) for ends in zip(own["low"], own["high"], strict=True)]
-            claims.append(Claim(_SOURCE, text, all_held(*verdicts), numbers))
+            test = "bootstrap of the slope between two halves of the images, Bonferroni over the models"
+            rulings = [
+                falls_short(
+                    row["low"],
+                    row["high"],
+                    test=test,
+                    sample=images(smallest(*(runs[row["model"], attack] for attack in (first, second)))),
+                )
+                for row in own.to_dict("records")
+            ]
+            claims.append(Claim(_SOURCE, text, all_held(*rulings), numbers))
         return claims
 
     def _notes(self) -> list[str]:
@@ -214,24 +224,27 @@ def _agreements(runs: Runs, models: Sequence[str], attacks: Sequence[str]) -> pd
 def _extremes(runs: Runs) -> list[Claim]:
     """Is the same class the least, and the same the most robust one in every setting?"""
     counts = [accuracy.counts(rows) for rows in runs.values()]
-    names = next(iter(runs.values())).class_names
-    least = np.stack([p_worst.probabilities(right, n) for right, n in counts])
-    most = np.stack([p_worst.probabilities(n - right, n) for right, n in counts])
-    return [_always(least, names, "least"), _always(most, names, "most")]
+    names, sample = next(iter(runs.values())).class_names, images(smallest(*runs.values()))
+    return [
+        _always([(right, n) for right, n in counts], names, "least", sample),
+        _always([(n - right, n) for right, n in counts], names, "most", sample),
+    ]
 
 
-def _always(probability: Array, names: Sequence[str], which: str) -> Claim:
-    """probability: of each class, in each setting, to be the `which` robust one."""
-    surest = np.nan_to_num(probability).min(axis=0)
-    chosen, settings = int(surest.argmax()), len(probability)
-    verdict: Verdict = "not decided here"
-    if surest[chosen] >= 0.95:
-        verdict = "held"
-    elif surest[chosen] < 0.05 / settings:
-        verdict = "did not hold"
-    seen = int((np.nan_to_num(probability).argmax(axis=1) == chosen).sum())
-    numbers = f"{names[chosen]}: in {seen} of {settings} settings; its smallest probability {surest[chosen]:.2g}"
-    return Claim(_SOURCE, f"One class is the {which} robust in all settings.", verdict, numbers)
+def _always(settings: Sequence[extremes.Counts], names: Sequence[str], which: str, sample: Sample) -> Claim:
+    """settings: of each class in each setting what counts for robustness, or against it."""
+    chosen, p, p_none = extremes.always_least(settings)
+    lowest = [np.flatnonzero(shares == np.nanmin(shares)) for shares in (ratio(*counts) for counts in settings)]
+    seen = sum(chosen in places for places in lowest)
+    numbers = f"{names[chosen]}: in {seen} of {len(settings)} settings, p = {p:.2g}; that no class is, p = {p_none:.2g}"
+    ruling = tails(p, p_none, test=extremes.TEST, sample=sample)
+    return Claim(_SOURCE, f"One class is the {which} robust in all settings.", ruling, numbers)
+
+
+def _slope_said(slope: float, low: float, high: float) -> str:
+    if not np.isfinite(slope):
+        return "no slope: the classes cannot be told apart"
+    return f"slope {slope:.2f} ({low:.2f} to {high:.2f})"
 
 
 def _name(attack: str) -> str:

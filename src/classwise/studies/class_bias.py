@@ -22,7 +22,7 @@ from classwise.figures import epochs as epochs_figure
 from classwise.figures import gap as gap_figure
 from classwise.figures.style import Chart, side_by_side
 from classwise.metrics import accuracy, average, cv, widening, worst
-from classwise.metrics.correlation import correlation
+from classwise.metrics.correlation import Correlation, rank_test
 from classwise.metrics.intervals import Estimate
 from classwise.records import CLEAN, Records
 from classwise.results import Audit
@@ -32,7 +32,8 @@ from classwise.studies.frame.graph import Job
 from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import OfModels
 from classwise.studies.frame.subjects import Subject
-from classwise.studies.parts.verdicts import exceeds
+from classwise.studies.parts.together import CV_RATIO, halves, smallest, times
+from classwise.studies.parts.verdicts import Sample, classes, either, exceeds, falls_short, images
 from classwise.training.history import accuracies
 
 _FAR = 0.1  # below the average, as a fraction: the papers' worst classes lie 20 points below it
@@ -41,6 +42,7 @@ _HELD_OUT = (
     "The curves over the epochs of {} are of images held out from training. With --set train.keep=all every epoch is "
     "kept and audited on the test images."
 )
+_BOUNDS = "simultaneous exact bounds of the classes (Šidák)"
 _NOTABLE = 0.01  # a smaller gap between classes, as a fraction, is none
 
 
@@ -148,13 +150,34 @@ class _Comparison:
         """How much further apart the classes lie than the standard model's, in clean accuracy and in robustness."""
         return {kind: widening.compute(rows, self.base) for kind, rows in _kinds(self.audit).items()}
 
-    def order(self, rows: Records) -> tuple[float, float, float]:
+    def order(self, rows: Records, base: Records | None = None) -> Correlation:
         """Spearman's ρ of the classes' order and the standard model's."""
-        return correlation(accuracy.compute(rows).values, accuracy.compute(self.base).values)
+        return rank_test(accuracy.compute(rows).values, accuracy.compute(self.base if base is None else base).values)
+
+    def _same_order(self) -> Claim:
+        """An image that is hard for both models makes their orders alike, and so do few images make them unlike: the
+        claim is judged on different images for each model, its contrary on the same ones."""
+        first, second = halves([self.robust, self.base])
+        apart, whole = self.order(first[0], second[1]), self.order(self.robust)
+        test, sample = "Bonett and Wright's interval of Spearman's ρ over the classes", classes(whole.n)
+        enough = (images(smallest(self.robust, self.base)), sample)
+        return Claim(
+            "tian2020:figure7",
+            f"The order of the classes of {self._of} is almost that of standard training (ρ above {_ALIKE:g}).",
+            either(
+                exceeds(apart.low, apart.high, _ALIKE, test=test, sample=enough),
+                falls_short(whole.low, whole.high, _ALIKE, test=test, sample=enough),
+            ),
+            f"{whole}; between two halves of the images {apart}",
+        )
+
+    @property
+    def _of(self) -> str:
+        return f"{self.model.name} on {self.model.data}"
 
     def rows(self) -> Iterator[dict[str, str | float]]:
         for kind, rows in _kinds(self.audit).items():
-            wider, (rho, low, high) = self.wider[kind], self.order(rows)
+            wider, order = self.wider[kind], self.order(rows)
             yield {
                 "data": self.model.data,
                 "model": self.model.name,
@@ -165,26 +188,25 @@ class _Comparison:
                 "MCD change (points)": 100 * wider.gap,
                 "MCD change low": 100 * wider.gap_low,
                 "MCD change high": 100 * wider.gap_high,
-                "order (Spearman)": rho,
-                "order low": low,
-                "order high": high,
+                "order (Spearman)": order.rho,
+                "order low": order.low,
+                "order high": order.high,
             }
 
     def claims(self) -> Iterator[Claim]:
-        of = f"{self.model.name} on {self.model.data}"
+        of, sample = self._of, images(smallest(self.robust, self.base))
         gap = widening.gap(self.robust)
         text = f"The classes of {of} differ in robustness."
-        yield Claim("tian2021:figure1", text, exceeds(gap.low, gap.high, _NOTABLE), f"MCD {_points(gap)}")
+        ruling = exceeds(gap.low, gap.high, _NOTABLE, test=_BOUNDS, sample=sample)
+        yield Claim("tian2021:figure1", text, ruling, f"MCD {_points(gap)}")
         below = _below_average(self.robust)
         text = f"The worst class of {of} lies far ({100 * _FAR:g} points) below the average in robustness."
         numbers = f"{worst.compute(self.robust).name}, {_points(below)}"
-        yield Claim("li2023:figure2", text, exceeds(below.low, below.high, _FAR), numbers)
-        yield from _wider("tian2021:table5", f"robustness of {of}", self.wider["robust"])
-        rho, low, high = self.order(self.robust)
-        text = f"The order of the classes of {of} is almost that of standard training."
-        numbers = f"Spearman {rho:.2f}, 95% interval {low:.2f} to {high:.2f}"
-        yield Claim("tian2020:figure7", text, exceeds(low, high, _ALIKE), numbers)
-        yield from _wider("benz2020:figure2", f"clean accuracy of {of}", self.wider["clean"])
+        ruling = exceeds(below.low, below.high, _FAR, test=_BOUNDS, sample=sample)
+        yield Claim("li2023:figure2", text, ruling, numbers)
+        yield from _wider("tian2021:table5", f"robustness of {of}", self.wider["robust"], sample)
+        yield self._same_order()
+        yield from _wider("benz2020:figure2", f"clean accuracy of {of}", self.wider["clean"], sample)
 
 
 def _epoch_audit(epoch: int) -> str:
@@ -265,12 +287,14 @@ def _below_average(rows: Records) -> Estimate:
     return Estimate(mean.value - lowest.value, mean.low - lowest.high, mean.high - lowest.low, mean.support)
 
 
-def _wider(source: str, what: str, found: widening.Widening) -> Iterator[Claim]:
-    ratio = f"{found.ratio:.1f} times, 95% interval {found.ratio_low:.1f} to {found.ratio_high:.1f}"
+def _wider(source: str, what: str, found: widening.Widening, sample: Sample) -> Iterator[Claim]:
+    ratio = times(found.ratio, found.ratio_low, found.ratio_high)
     text = f"The {what} has a larger {{}} than the clean accuracy of standard training."
-    yield Claim(source, text.format("CV"), exceeds(found.ratio_low, found.ratio_high, 1.0), ratio)
+    ruling = exceeds(found.ratio_low, found.ratio_high, 1.0, test=CV_RATIO, sample=sample)
+    yield Claim(source, text.format("CV"), ruling, ratio)
     change = _points(Estimate(found.gap, found.gap_low, found.gap_high, 0))
-    yield Claim(source, text.format("MCD"), exceeds(found.gap_low, found.gap_high), f"by {change}")
+    ruling = exceeds(found.gap_low, found.gap_high, test=_BOUNDS, sample=sample)
+    yield Claim(source, text.format("MCD"), ruling, f"by {change}")
 
 
 def _points(found: Estimate) -> str:

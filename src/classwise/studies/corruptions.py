@@ -19,15 +19,21 @@ from classwise.datasets.corruptions import NAMES, SEVERITIES, STANDARD, category
 from classwise.errors import UserError, unknown
 from classwise.figures import corruptions as figure
 from classwise.metrics import accuracy, intervals
-from classwise.metrics.correlation import correlation
-from classwise.metrics.intervals import sidak
-from classwise.records import CLEAN
+from classwise.metrics.correlation import Correlation, correlation, rank_test
+from classwise.metrics.intervals import Array, sidak
+from classwise.records import CLEAN, Records
 from classwise.results import Audit, write_text
 from classwise.studies.frame.graph import Derive, Job
 from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import OfModels
 from classwise.studies.frame.work import Place
-from classwise.studies.parts.verdicts import exceeds
+from classwise.studies.parts import extremes
+from classwise.studies.parts.together import halves, smallest
+from classwise.studies.parts.verdicts import LEVEL, Ruling, Sample, either, exceeds, images, tails, undecided
+from classwise.studies.parts.verdicts import classes as classes_of
+
+_SOURCE = "benz2020:section3.4"
+_RANKS = "permutation test of Spearman's ρ"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,27 +178,62 @@ def _agreement(name: str, right: pd.DataFrame, audit: Audit) -> Iterator[dict[st
 
 
 def _claims(name: str, right: pd.DataFrame, audit: Audit) -> Iterator[Claim]:
-    classes = list(audit.records.class_names)
-    robust, mean = accuracy.compute(audit.rows()).values, _mean_by_class(right, classes)
-    rho, low, high = correlation(mean.to_numpy(), robust)
+    names, rows = list(audit.records.class_names), audit.rows()
+    robust, mean = accuracy.compute(rows).values, _mean_by_class(right, names)
+    found = rank_test(mean.to_numpy(), robust)
+    sample = (images(min(smallest(rows), _smallest(right))), classes_of(found.n))
+    apart = _apart(right, rows)
     yield Claim(
-        "benz2020:section3.4",
+        _SOURCE,
         f"The classes of {name} that are weak under attack are weak under corruptions.",
-        exceeds(low, high),
-        f"Spearman of mean corrupted and robust accuracy {rho:.2f}, 95% interval {low:.2f} to {high:.2f}",
+        either(_together(apart, sample), tails(found.p_less, found.p_greater, test=_RANKS, sample=sample)),
+        f"of mean corrupted and robust accuracy {found}"
+        + ("" if apart is None else f"; between two halves of the images {apart}"),
     )
     if np.nanmax(robust) == np.nanmin(robust):
         return  # no class is the weakest
-    weakest = classes[int(np.nanargmin(robust))]
+    weakest = int(np.nanargmin(robust))
+    cells = [
+        (own.set_index("class")["correct"].reindex(names).to_numpy(), own.set_index("class")["n"].reindex(names))
+        for _, own in right.groupby(["corruption", "severity"], sort=False)
+    ]
+    low, high = extremes.share_least([(correct, n.to_numpy()) for correct, n in cells], weakest, LEVEL)
     lowest = right.loc[right.groupby(["corruption", "severity"])["accuracy"].idxmin(), "class"]
-    share, chance = float((lowest == weakest).mean()), 1 / len(classes)
-    # The corruptions share images and a model: they are no independent trials, so a share is told, not tested.
+    share, chance = float((lowest == names[weakest]).mean()), 1 / len(names)
     yield Claim(
-        "benz2020:section3.4",
-        f"{weakest}, the weakest class of {name} under attack, is the weakest under most corruptions.",
-        "held" if share > 0.5 else "did not hold",
-        f"in {share:.0%} of {len(lowest)} corruptions and severities, {chance:.0%} by chance",
+        _SOURCE,
+        f"{names[weakest]}, the weakest class of {name} under attack, is the weakest under most corruptions.",
+        exceeds(low, high, 0.5, test=f"{extremes.TEST}, Bonferroni over the corruptions", sample=sample[0]),
+        f"in {share:.0%} of {len(lowest)} corruptions and severities, {chance:.0%} by chance; surely in {low:.0%} to "
+        f"{high:.0%}",
     )
+
+
+def _together(apart: Correlation | None, sample: tuple[Sample, Sample]) -> Ruling:
+    """That both go together: an image that is hard without any attack counts for both, so each is taken on its own
+    half of the images."""
+    if apart is None:
+        return undecided("the answers were kept without the halves of the images; delete the job NAME-corrupted")
+    return tails(apart.p_greater, apart.p_less, test=f"{_RANKS} between two halves of the images", sample=sample)
+
+
+def _apart(right: pd.DataFrame, rows: Records) -> Correlation | None:
+    """Robustness on every first image of a class against the mean accuracy under corruptions on every second one."""
+    if "correct_second" not in right:
+        return None
+    first = accuracy.compute(halves([rows])[0][0]).values
+    second = right.assign(accuracy=intervals.ratio(right["correct_second"].to_numpy(), right["n_second"].to_numpy()))
+    return rank_test(_mean_by_class(second, rows.class_names).to_numpy(), first)
+
+
+def _smallest(right: pd.DataFrame) -> int:
+    return int(right.loc[right["n"] > 0, "n"].min())
+
+
+def second_half(labels: Array, positions: Array) -> Array:
+    """Whether each image is the second, fourth, … of its class, as `parts.together.halves` cuts an audit."""
+    place = pd.DataFrame({"label": labels, "index": positions}).sort_values("index").groupby("label").cumcount()
+    return np.asarray(place.sort_index().to_numpy() % 2 == 1)
 
 
 def answers(
@@ -207,7 +248,8 @@ def answers(
     released: bool,
     frost: str | None,
 ) -> None:
-    """corrupted.csv: images and correct answers of each class under each corruption and severity."""
+    """corrupted.csv: images and correct answers of each class under each corruption and severity, and those among
+    them of every second image (`second_half`)."""
     from classwise.datasets import load
     from classwise.evaluation.inputs import module_of
     from classwise.training.pseudo import label
@@ -221,21 +263,21 @@ def answers(
                 if released
                 else f"corruption:of={data},kind={kind},severity={severity},seed={seed}{photographs}"
             )
-            images = load(spec, place.root, download=place.download).subset(per_class=per_class, seed=seed)
-            network = module_of(model, None, None, images, None, place.device)
-            right = label(network, images)[0] == images.labels
-            counts = np.bincount(images.labels, minlength=images.num_classes)
-            correct = np.bincount(images.labels, right, images.num_classes)
-            frames.append(
-                pd.DataFrame(
-                    {
-                        "corruption": kind,
-                        "severity": severity,
-                        "class": list(images.class_names),
-                        "n": counts,
-                        "correct": correct.astype(np.int64),
-                        "accuracy": correct / np.maximum(counts, 1),
-                    }
-                )
-            )
+            found = load(spec, place.root, download=place.download).subset(per_class=per_class, seed=seed)
+            network = module_of(model, None, None, found, None, place.device)
+            right = label(network, found)[0] == found.labels
+            counts = np.bincount(found.labels, minlength=found.num_classes)
+            correct = np.bincount(found.labels, right, found.num_classes)
+            odd = second_half(found.labels, found.positions)
+            own = {
+                "corruption": kind,
+                "severity": severity,
+                "class": list(found.class_names),
+                "n": counts,
+                "correct": correct.astype(np.int64),
+                "accuracy": correct / np.maximum(counts, 1),
+                "n_second": np.bincount(found.labels[odd], minlength=found.num_classes),
+                "correct_second": np.bincount(found.labels[odd & right], minlength=found.num_classes),
+            }
+            frames.append(pd.DataFrame(own))
     write_text(folder / "corrupted.csv", pd.concat(frames).to_csv(index=False))

@@ -21,11 +21,12 @@ from classwise.figures import forest
 from classwise.figures.style import Chart
 from classwise.metrics import widening
 from classwise.records import CLEAN, Records
-from classwise.studies.frame.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.parts import over_seeds
 from classwise.studies.parts.over_seeds import AVERAGE, change_of, points
+from classwise.studies.parts.together import CV_RATIO, smallest, times
 from classwise.studies.parts.variants import Variant, Variants, chosen, in_percent, with_setting
-from classwise.studies.parts.verdicts import exceeds, falls_short
+from classwise.studies.parts.verdicts import either, falls_short, images, omnibus
 
 _SOURCE = "benz2020:section3.3"
 
@@ -95,8 +96,12 @@ class CriticalClass(Variants):
             rows = self.rows(done, variant)
             table = over_seeds.changes(start, rows)
             critical = next((name for name in self._critical_classes() if _critical(name) in variant.changes), None)
-            yield _equal(variant.name, start, rows) if critical is None else _protected(variant.name, critical, table)
-            yield _paid(variant.name, critical, table)
+            seeds = len(self.seeds)
+            if critical is None:
+                yield _equal(variant.name, start, rows)
+            else:
+                yield _protected(variant.name, critical, table, seeds)
+            yield _paid(variant.name, critical, table, seeds)
 
 
 def _critical(name: str) -> str:
@@ -114,23 +119,28 @@ def _equal(training: str, base: Sequence[Records], runs: Sequence[Records]) -> C
     low, high = min(each.ratio_low for each in found), max(each.ratio_high for each in found)
     ratio = float(np.median([each.ratio for each in found]))
     text = f"{training}: the classes come closer together in robustness."
-    numbers = f"CV {ratio:.2f} times the base's, 95% interval {low:.2f} to {high:.2f}"
-    return Claim(_SOURCE, text, falls_short(low, high, 1.0), numbers)
+    ruling = falls_short(low, high, 1.0, test=CV_RATIO, sample=images(smallest(*runs, *base)))
+    return Claim(_SOURCE, text, ruling, f"CV against the base's {times(ratio, low, high)}")
 
 
-def _protected(training: str, critical: str, table: pd.DataFrame) -> Claim:
+def _protected(training: str, critical: str, table: pd.DataFrame, seeds: int) -> Claim:
     gain = change_of(table, critical)
-    return Claim(_SOURCE, f"{training}: {critical} becomes more robust.", exceeds(gain.low, gain.high), points(gain))
+    return Claim(_SOURCE, f"{training}: {critical} becomes more robust.", over_seeds.rises(gain, seeds), points(gain))
 
 
-def _paid(training: str, critical: str | None, table: pd.DataFrame) -> Claim:
-    """Whether others lose: a class pays where Holm's p-value says so, and nobody does if every interval is above 0."""
-    others = table[~table["class"].isin([critical, AVERAGE])]
+def _paid(training: str, critical: str | None, table: pd.DataFrame, seeds: int) -> Claim:
+    """Whether others lose: a class pays where Holm's p-value says so, and nobody does if all of them surely gain."""
+    others = table[~table["class"].isin([critical, AVERAGE]) & (table["n"] > 0)]
     payers = others[others["effect"] == "pays"]
-    nobody = bool((others["low"] >= 0).all())
-    verdict: Verdict = "held" if len(payers) else "did not hold" if nobody else "not decided here"
+    test = f"{'exact McNemar test' if seeds == 1 else over_seeds.OF_SEEDS} of each class, Holm"
+    sample = images(others["n"].min() if len(others) else 0)
+    losses = others["p_holm"].where(others["change"] < 0, 1.0)
+    ruling = either(
+        omnibus(float(losses.min()), test=test, sample=sample),
+        omnibus(float(others["p_holm"].where(others["change"] > 0, 1.0).max()), test=test, sample=sample),
+    )
     names = ", ".join(
         f"{name} {100 * change:+.1f}" for name, change in zip(payers["class"], payers["change"], strict=True)
     )
     numbers = f"beyond chance: {names or 'none'}; average {points(change_of(table))}"
-    return Claim(_SOURCE, f"{training}: {'other' if critical else 'some'} classes pay.", verdict, numbers)
+    return Claim(_SOURCE, f"{training}: {'other' if critical else 'some'} classes pay.", ruling, numbers)

@@ -20,7 +20,7 @@ from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.parts import over_seeds
 from classwise.studies.parts.over_seeds import change_of, points
 from classwise.studies.parts.variants import Variant, Variants, check_sweep, sweep_chart, sweep_rows, with_setting
-from classwise.studies.parts.verdicts import all_held, exceeds, falls_short
+from classwise.studies.parts.verdicts import all_held
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +76,10 @@ def _claims(base: Sequence[Records], runs: Mapping[float, Sequence[Records]]) ->
     for eta, rows in runs.items():
         gain = over_seeds.worst_change(base, rows)
         text = f"WAT with η = {eta:g} has a more robust worst class than TRADES."
-        claims.append(Claim(source, text, exceeds(gain.low, gain.high), f"worst class {points(gain)}"))
+        claims.append(Claim(source, text, over_seeds.worst_rises(gain, len(rows)), f"worst class {points(gain)}"))
     lift = over_seeds.worst_change(runs[least], runs[most])
     cost = change_of(over_seeds.changes(runs[least], runs[most]))
     text = "A larger η raises the worst class and lowers the average."
-    verdict = all_held(exceeds(lift.low, lift.high), falls_short(cost.low, cost.high))
+    verdict = all_held(over_seeds.worst_rises(lift, len(base)), over_seeds.falls(cost, len(base)))
     numbers = f"η {least:g} to {most:g}: worst class {points(lift)}; average {points(cost)}"
     return [*claims, Claim(source, text, verdict, numbers)]

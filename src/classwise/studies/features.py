@@ -41,8 +41,8 @@ from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import OfModels
 from classwise.studies.frame.subjects import Subject, recipe_subject
 from classwise.studies.frame.work import Place
-from classwise.studies.parts.together import interval, resampled
-from classwise.studies.parts.verdicts import all_held, exceeds
+from classwise.studies.parts.together import EXACT, HALVES, PAIRED, cv_change, exact, smallest
+from classwise.studies.parts.verdicts import all_held, exceeds, images
 from classwise.threat import Norm, project, steepest_step
 
 _SOURCE = "benz2020:section3.2-features"
@@ -192,11 +192,17 @@ def claims(clean: Mapping[str, Records], robust: Mapping[str, Records], seed: in
 def _useful(clean: Mapping[str, Records]) -> Claim:
     chance = 1 / clean[_ORIGINAL].num_classes
     totals = {kind: overall.compute(clean[kind]) for kind in ("robust", "non-robust")}
-    said = [f"{kind} {total.value:.1%} ({total.low:.1%} to {total.high:.1%})" for kind, total in totals.items()]
+    ends = {kind: exact(total.value, total.support) for kind, total in totals.items()}
+    said = [f"{kind} {total.value:.1%} ({ends[kind][0]:.1%} to {ends[kind][1]:.1%})" for kind, total in totals.items()]
     return Claim(
         _SOURCE,
         "Robust and non-robust features are both useful for classification.",
-        all_held(*(exceeds(total.low, total.high, chance) for total in totals.values())),
+        all_held(
+            *(
+                exceeds(*ends[kind], chance, test=EXACT, sample=images(total.support, "images"))
+                for kind, total in totals.items()
+            )
+        ),
         f"clean accuracy after training on them: {', '.join(said)}; chance {chance:.1%}",
     )
 
@@ -207,24 +213,23 @@ def _gives_robustness(robust: Mapping[str, Records]) -> Claim:
     return Claim(
         _SOURCE,
         "Standard training on robust features alone gives robustness that the original images do not.",
-        exceeds(low, high),
+        exceeds(low, high, test=PAIRED, sample=images(change["n_first"], "images")),
         f"robust {change['first']:.1%} and {change['second']:.1%}: {100 * change['difference']:+.1f} points, 95% "
         f"interval {100 * low:+.1f} to {100 * high:+.1f}",
     )
 
 
 def _spread(clean: Mapping[str, Records], seed: int) -> Claim:
-    """The difference of the two CVs, its interval by drawing the images again."""
+    """The difference of the two CVs, without what few images add to either."""
     kinds = ("robust", "non-robust")
-    variances = 100**2 * np.nanvar(resampled([clean[kind] for kind in kinds], seed=seed), axis=2)
-    low, high = interval(variances[:, 0] - variances[:, 1])
+    more, low, high = cv_change(clean["non-robust"], clean["robust"], seed=seed)
     first, second = (cv.compute(clean[kind]) for kind in kinds)
+    ends = f"95% interval {low:+.0f} to {high:+.0f}" if np.isfinite(low) else "no interval"
     return Claim(
         _SOURCE,
         "Robust features make the classes differ more than non-robust features do.",
-        exceeds(low, high),
-        f"CV of clean accuracy {first:.0f} and {second:.0f} %²; difference {first - second:+.0f}, 95% interval "
-        f"{low:+.0f} to {high:+.0f}",
+        exceeds(low, high, test=HALVES, sample=images(smallest(*(clean[kind] for kind in kinds)))),
+        f"CV of clean accuracy {first:.0f} and {second:.0f} %²; difference without chance {more:+.0f}, {ends}",
     )
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy import special
+from scipy import special, stats
 
 from classwise import datasets, figures
 from classwise.errors import UserError, place_of
@@ -31,7 +31,9 @@ from classwise.studies.frame.graph import Job
 from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import Study
 from classwise.studies.frame.subjects import Subject, recipe_subject
-from classwise.studies.parts.verdicts import LEVEL, exceeds
+from classwise.studies.parts.together import EXACT, exact, smallest
+from classwise.studies.parts.verdicts import LEVEL, exceeds, images, omnibus, undecided
+from classwise.studies.parts.verdicts import classes as classes_of
 from classwise.threat import Norm
 from classwise.training.recipe import Recipe, load
 
@@ -291,53 +293,62 @@ def _most(weak: pd.DataFrame) -> Claim:
     home, n = float(weak["home"].sum()), len(weak)
     text = "Most misclassified examples of vulnerable classes turn robust once their confound class is left out."
     if not n:
-        return Claim(_SOURCE, text, "not decided here", "no image of a vulnerable class was broken")
-    low, high = (float(end) for end in intervals.bounds(np.array(home), np.array(n)))
+        return Claim(_SOURCE, text, undecided("no errors"), "no image of a vulnerable class was broken")
+    low, high = exact(home / n, n)
     return Claim(
         _SOURCE,
         text,
-        exceeds(low, high, _HALF),
+        exceeds(low, high, _HALF, test=EXACT, sample=images(n, "broken images")),
         f"{home:.0f} of {n} ({home / n:.1%}), 95% interval {low:.1%} to {high:.1%}",
     )
 
 
 def _confound_matters(broken: pd.DataFrame) -> Claim:
-    """The mean over the images of home − elsewhere, with the interval of a mean."""
+    """The mean over the images of home − elsewhere, which lies between −1 and 1, with the interval of a mean."""
     text = "It is the confound class that matters: leaving out another class brings fewer of the same images home."
     gains = (broken["home"] - broken["elsewhere"]).dropna().to_numpy()
     if len(gains) < 2:
-        return Claim(_SOURCE, text, "not decided here", "needs retrainings without two classes at least")
-    mean, half = float(gains.mean()), float(special.ndtri(0.975) * gains.std(ddof=1) / np.sqrt(len(gains)))
+        return Claim(_SOURCE, text, undecided("nothing to compare"), "needs retrainings without two classes at least")
+    mean, n = float(gains.mean()), len(gains)
+    half = float(stats.t.ppf(0.975, n - 1) * gains.std(ddof=1) / np.sqrt(n))
+    low, high = max(mean - half, -1.0), min(mean + half, 1.0)
     numbers = (
         f"{broken['home'].mean():.1%} home, {broken['elsewhere'].mean():.1%} without another class: "
-        f"{100 * mean:+.1f} points, 95% interval {100 * (mean - half):+.1f} to {100 * (mean + half):+.1f}"
+        f"{100 * mean:+.1f} points, 95% interval {100 * low:+.1f} to {100 * high:+.1f}"
     )
-    return Claim(_SOURCE, text, exceeds(mean - half, mean + half), numbers)
+    ruling = exceeds(low, high, test="Student's t over the images", sample=images(n, "broken images"))
+    return Claim(_SOURCE, text, ruling, numbers)
 
 
 def _in_pairs(base: Records) -> Claim:
-    pairs = mutual(base)
-    p = chance_of_pairs(len(pairs), int((confound.compute(base).number >= 0).sum()))
+    """Of the classes that have one most frequent confound; where several are as frequent, none is chosen."""
+    errors = misclassified.compute(base)
+    alone = (errors == errors.max(axis=1, keepdims=True)).sum(axis=1) == 1
+    pairs = [(i, j) for i, j in mutual(base) if alone[i] and alone[j]]
+    choosing = int(alone.sum())
+    p = chance_of_pairs(len(pairs), choosing, base.num_classes)
     named = ", ".join(f"{base.class_names[i]}-{base.class_names[j]}" for i, j in pairs) or "none"
     return Claim(
         "tian2021:figure4a",
         "Classes confuse one to one: many are each other's most frequent confound.",
-        "held" if p < LEVEL else "not decided here",
+        omnibus(p, test="exact chance of as many pairs", sample=(images(smallest(base)), classes_of(choosing))),
         f"{len(pairs)} pairs ({named}); as many by chance with probability {p:.2g}",
     )
 
 
-def chance_of_pairs(pairs: int, classes: int) -> float:
-    """The probability of at least so many mutual pairs if every class chose its confound blindly among the others.
+def chance_of_pairs(pairs: int, classes: int, among: int | None = None) -> float:
+    """The probability of at least so many mutual pairs if every class chose its confound blindly among the others,
+    which are more than those that choose where `among` says so.
 
-    Of c classes any m disjoint pairs are mutual with probability (c−1)^{−2m}; with S_m the sum of that over all sets of
-    m disjoint pairs, P(at least k) = Σ_{m≥k} (−1)^{m−k} binom(m−1, k−1) S_m.
+    Of c classes that choose among C any m disjoint pairs are mutual with probability (C−1)^{−2m}; with S_m the sum of
+    that over all sets of m disjoint pairs, P(at least k) = Σ_{m≥k} (−1)^{m−k} binom(m−1, k−1) S_m.
     """
     if pairs == 0 or classes < 2:
         return 1.0
+    others = (among or classes) - 1
     total, term = 0.0, 1.0
     for m in range(1, classes // 2 + 1):
-        term *= (classes - 2 * m + 2) * (classes - 2 * m + 1) / (2 * m * (classes - 1) ** 2)
+        term *= (classes - 2 * m + 2) * (classes - 2 * m + 1) / (2 * m * others**2)
         if m >= pairs:
             total += (-1) ** (m - pairs) * float(special.comb(m - 1, pairs - 1)) * term
     return float(np.clip(total, 0.0, 1.0))

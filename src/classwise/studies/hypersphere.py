@@ -23,7 +23,7 @@ from classwise.figures import temperature as figure
 from classwise.metrics import average, overall
 from classwise.records import Records
 from classwise.studies.frame.graph import Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.subjects import Subject
 from classwise.studies.parts.temperature_sweep import (
     VARIANTS,
@@ -34,8 +34,17 @@ from classwise.studies.parts.temperature_sweep import (
     gap_by_class,
     lines,
 )
-from classwise.studies.parts.together import WIDEST, by_name, interval_between, require_same_setting, resampled
-from classwise.studies.parts.verdicts import exceeds, falls_short
+from classwise.studies.parts.together import (
+    BOOTSTRAP,
+    PAIRED,
+    WIDEST,
+    by_name,
+    interval_between,
+    require_same_setting,
+    resampled,
+    smallest,
+)
+from classwise.studies.parts.verdicts import Ruling, exceeds, falls_short, given, images
 
 _BEST, _ANY = "best for each", "any"
 
@@ -83,16 +92,17 @@ class Hypersphere(OfTemperatures):
             pgd = own[(own["inv_temperature"] == "1") & (own["variant"] == "float32")].iloc[0]
             seen = f"{pgd['gain']:+.1f} points ({pgd['low']:.1f} to {pgd['high']:.1f}) under PGD"
             text = f"{name} is more robust than {self.base} under PGD."
-            claims.append(Claim("tian2020:table5", text, exceeds(pgd["low"], pgd["high"]), seen))
+            gained = exceeds(pgd["low"], pgd["high"], test=PAIRED, sample=images(pgd["images"], "images"))
+            claims.append(Claim("tian2020:table5", text, gained, seen))
             for variant in VARIANTS:
                 best = own[(own["inv_temperature"] == _BEST) & (own["variant"] == variant)].iloc[0]
                 numbers = f"{seen}, {best['gain']:+.1f} ({best['low']:.1f} to {best['high']:.1f}) at {best['chosen']}"
                 text = f"The gain of {name} vanishes when 1/T is large enough ({variant})."
-                claims.append(Claim("tian2020:table6", text, self._vanished(pgd["low"], best), numbers))
-            claims += [self._shrinks(str(name), pgd["low"] > 0, sweeps, variant) for variant in VARIANTS]
+                claims.append(Claim("tian2020:table6", text, given(gained, self._vanished(best)), numbers))
+            claims += [self._shrinks(str(name), gained, sweeps, variant) for variant in VARIANTS]
         return claims
 
-    def _shrinks(self, name: str, gained: bool, sweeps: Mapping[str, Sweep], variant: str) -> Claim:
+    def _shrinks(self, name: str, gained: Ruling, sweeps: Mapping[str, Sweep], variant: str) -> Claim:
         """The gain at the largest 1/T of the grid minus that under PGD, on the same images; nothing is chosen here."""
         base, own = sweeps[self.base], sweeps[name]
         largest, sound = own.grid[-1], VARIANTS[variant]
@@ -104,16 +114,15 @@ class Hypersphere(OfTemperatures):
         return Claim(
             "tian2020:table6",
             f"At the largest 1/T {name} gains less than under PGD ({variant}).",
-            falls_short(low, high) if gained else "not decided here",
+            given(gained, falls_short(low, high, test=BOOTSTRAP, sample=images(smallest(*runs)))),
             f"{before:+.1f} points under PGD, {after:+.1f} at 1/T = {largest:g}, {after - before:+.1f} ({low:.1f} to "
             f"{high:.1f}) between them",
         )
 
-    def _vanished(self, gained: float, best: Mapping[str, Any] | pd.Series[Any]) -> Verdict:
-        """Held if there was a gain and what is left is surely below the margin, did not hold if surely above."""
-        if not gained > 0:
-            return "not decided here"
-        return falls_short(best["low"], best["high"], self.margin)
+    def _vanished(self, best: Mapping[str, Any] | pd.Series[Any]) -> Ruling:
+        """Whether what is left is surely below the margin."""
+        test = f"{PAIRED}, Bonferroni over the grid, margin {self.margin:g} points"
+        return falls_short(best["low"], best["high"], self.margin, test=test, sample=images(best["images"], "images"))
 
 
 def _gains(name: str, sweeps: Mapping[str, Sweep]) -> list[dict[str, Any]]:

@@ -18,8 +18,10 @@ from classwise.figures import intervals as figure
 from classwise.metrics import accuracy, average, cv, widening, worst
 from classwise.records import Records
 from classwise.studies.frame.graph import Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import OfModels
+from classwise.studies.parts.together import smallest
+from classwise.studies.parts.verdicts import either, exceeds, images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +73,15 @@ class Intervals(OfModels):
 
     def _claim(self, name: str, rows: Records) -> Claim:
         """Two classes further apart than an interval is wide cannot be in one."""
-        gap, all_classes = widening.gap(rows), accuracy.compute(rows, simultaneous=True)
-        surely = np.array([np.nanmin(all_classes.low), np.nanmax(all_classes.high)])
-        together = max(figure.count(surely, self.bins)) == len(surely)
-        verdict: Verdict = "held" if gap.low > 1 / self.bins else "did not hold" if together else "not decided here"
+        gap, each = widening.gap(rows), accuracy.compute(rows, interval="exact", simultaneous=True)
+        low, high = float(np.nanmin(each.low)), float(np.nanmax(each.high))
+        own = min(max(int(np.ceil(self.bins * high)) - 1, 0), self.bins - 1)  # the interval that holds the highest end
+        sample = images(smallest(rows))
+        room = low - own / self.bins if own else 1.0
+        ruling = either(
+            exceeds(gap.low, gap.high, 1 / self.bins, test="exact bounds of best and worst class", sample=sample),
+            exceeds(room, 1.0, test="simultaneous exact bounds of all classes", sample=sample),
+        )
         text = f"The classes of {name} spread over several intervals of robustness."
         numbers = f"gap {gap.value:.1%}, 95% interval {gap.low:.1%} to {gap.high:.1%}; intervals of {1 / self.bins:.1%}"
-        return Claim("tian2020:figure6", text, verdict, numbers)
+        return Claim("tian2020:figure6", text, ruling, numbers)

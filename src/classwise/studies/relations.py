@@ -7,7 +7,7 @@ confusion beside the known superclasses. The paper sees all this with the naked 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,12 +21,14 @@ from classwise.metrics.intervals import Array, ratio
 from classwise.records import CLEAN, Records
 from classwise.results import Audit
 from classwise.studies.frame.graph import Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import OfModels
-from classwise.studies.parts.verdicts import LEVEL, exceeds
+from classwise.studies.parts.together import EXACT, exact, smallest
+from classwise.studies.parts.verdicts import exceeds, images, tails
 
 _SOURCE = "tian2021:figure2"
-_PAIRS = 10  # of classes most often taken for each other
+_PAIRS = 10  # of classes most often confused with each other
+_HALF = 0.5  # "most" is more than this share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +63,7 @@ class Relations(OfModels):
                 "groups": _below({name: self._groups(rows) for name, rows in attacked.items()}),
             },
             _charts(audits),
-            [claim for _, row in found[found["images"] == self.attack].iterrows() for claim in _claims(row)],
+            [claim for name, rows in attacked.items() for claim in _claims(name, rows)],
         )
 
     def _row(self, rows: Records) -> dict[str, float]:
@@ -141,29 +143,30 @@ def _charts(audits: Mapping[str, Audit]) -> dict[str, Chart]:
     return {"confusion" if len(charts) == 1 else f"confusion-{place}": c for place, c in enumerate(charts, 1)}
 
 
-def _claims(row: pd.Series) -> list[Claim]:
-    """Of one model; those about superclasses where the data have any."""
-    model = row["model"]
-    mutual: Verdict = "not decided here"
-    if row["p of symmetry"] < LEVEL:
-        mutual = "held"
-    elif row["p of symmetry"] > 1 - LEVEL:
-        mutual = "did not hold"
-    numbers = f"{row['symmetry']:.2f}, by chance {row['symmetry by chance']:.2f}, p {row['p of symmetry']:.2g}"
-    claims = [Claim(_SOURCE, f"Classes of {model} are taken for each other, not one for the other.", mutual, numbers)]
-    if not np.isfinite(row.get("inside superclass (%)", np.nan)):
-        return claims
-    share, low, high, chance = (row[c] for c in ("inside superclass (%)", "low", "high", "inside by chance (%)"))
-    numbers = f"{share:.1f}% of errors, 95% interval {low:.1f} to {high:.1f}"
-    beyond, p = share > chance, row["p of superclasses"]
-    verdict: Verdict = "held" if beyond and p < LEVEL else "did not hold" if p > 1 - LEVEL else "not decided here"
-    return [
-        *claims,
-        Claim(_SOURCE, f"Most errors of {model} stay inside the superclass.", exceeds(low, high, 50.0), numbers),
-        Claim(
-            _SOURCE,
-            f"Classes of one superclass are more often taken for each other ({model}) than others are.",
-            verdict,
-            f"{numbers}; {chance:.1f}% if errors fell evenly, p {p:.2g}",
-        ),
-    ]
+def _claims(model: str, rows: Records) -> Iterator[Claim]:
+    """Of one model; those about superclasses where the data have any and something was confused."""
+    mutual, sample = reciprocity.compute(rows), images(smallest(rows))
+    yield Claim(
+        _SOURCE,
+        f"Classes of {model} are confused with each other, not one with the other.",
+        tails(mutual.p, mutual.p_less, test="permutation of each class's errors", sample=sample),
+        f"symmetry {mutual.symmetry:.2f}, by chance {mutual.chance:.2f}, p {mutual.p:.2g}"
+        if np.isfinite(mutual.symmetry)
+        else "nothing is confused",
+    )
+    if not rows.meta.superclasses or not (kin := kinship.compute(rows)).errors:
+        return
+    low, high = exact(kin.inside, kin.errors)
+    numbers = f"{kin.inside:.1%} of {kin.errors} errors, 95% interval {low:.1%} to {high:.1%}"
+    yield Claim(
+        _SOURCE,
+        f"Most errors of {model} stay inside the superclass.",
+        exceeds(low, high, _HALF, test=EXACT, sample=images(kin.errors, "errors")),
+        numbers,
+    )
+    yield Claim(
+        _SOURCE,
+        f"Classes of one superclass are more often confused with each other ({model}) than others are.",
+        tails(kin.p, kin.p_less, test="permutation of the classes over the superclasses", sample=sample),
+        f"{numbers}; {kin.chance:.1%} if errors fell evenly, p {kin.p:.2g}",
+    )

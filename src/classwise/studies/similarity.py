@@ -20,15 +20,16 @@ from classwise.errors import UserError
 from classwise.evaluation.inputs import device_of, module_of
 from classwise.figures import similarity as figure
 from classwise.metrics import accuracy, confusion
-from classwise.metrics.correlation import correlation
+from classwise.metrics.correlation import rank_test
 from classwise.metrics.intervals import Array
 from classwise.records import Records
 from classwise.results import write_text
 from classwise.studies.frame.graph import Derive, Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import OfModels
 from classwise.studies.frame.work import Place
-from classwise.studies.parts.verdicts import LEVEL, falls_short
+from classwise.studies.parts.verdicts import classes as classes_of
+from classwise.studies.parts.verdicts import images, tails
 
 _SOURCE = "benz2020:section3.2-similarity"
 _LEAST = 4  # classes: three have 3 pairs and 6 renamings, which decide nothing
@@ -81,8 +82,8 @@ class Similarity(OfModels):
 
     def _test(self, pairs: pd.DataFrame) -> dict[str, float]:
         likeness, share = (_square(pairs, column) for column in ("cosine", "share"))
-        rho, p = mantel(likeness, (share + share.T) / 2, self.permutations, self.seed)
-        return {"classes": len(likeness), "pairs": len(pairs) // 2, "rho": rho, "p": p}
+        rho, p, p_less = mantel(likeness, (share + share.T) / 2, self.permutations, self.seed)
+        return {"classes": len(likeness), "pairs": len(pairs) // 2, "rho": rho, "p": p, "p_less": p_less}
 
     def _classes(self, done: Done, name: str, pairs: pd.DataFrame) -> pd.DataFrame:
         """How alike each class is to the others on average, and how robust it is."""
@@ -96,19 +97,23 @@ class Similarity(OfModels):
     def _claims(self, name: str, tests: pd.DataFrame, classes: pd.DataFrame) -> list[Claim]:
         test = tests[tests["model"] == name].iloc[0]
         own = classes[classes["model"] == name]
-        rho, low, high = correlation(own["mean_cosine"].to_numpy(), own["robust"].to_numpy())
+        less = rank_test(own["mean_cosine"].to_numpy(), own["robust"].to_numpy())
+        sample = (images(own["n"].min()), classes_of(len(own)))
+        rho = f"Spearman {test['rho']:.2f}" if np.isfinite(test["rho"]) else "Spearman undefined, all pairs being alike"
         return [
             Claim(
                 _SOURCE,
                 f"Classes with alike mean logits are confused with each other under attack ({name}).",
-                _verdict(test["rho"], test["p"]),
-                f"Spearman {test['rho']:.2f} over {test['pairs']:.0f} pairs, one-sided Mantel p = {test['p']:.2g}",
+                tails(test["p"], test["p_less"], test="Mantel's test, renaming the classes", sample=sample),
+                f"{rho} over {test['pairs']:.0f} pairs, one-sided p = {test['p']:.2g}"
+                if np.isfinite(test["p"])
+                else rho,
             ),
             Claim(
                 _SOURCE,
                 f"A class whose mean logits are close to other classes' is less robust ({name}).",
-                falls_short(low, high),
-                f"Spearman {rho:.2f} over {len(own)} classes, 95% interval {low:.2f} to {high:.2f}",
+                tails(less.p_less, less.p_greater, test="permutation test of Spearman's ρ", sample=sample),
+                f"{less}, over {len(own)} classes",
             ),
         ]
 
@@ -127,13 +132,6 @@ def ordered_pairs(rows: Records, logits: Array) -> pd.DataFrame:
     return pd.DataFrame({"true": names[i], "predicted": names[j], "cosine": likeness[i, j], "share": rates[i, j]})
 
 
-def _verdict(rho: float, p: float) -> Verdict:
-    """By the one-sided p: small if the pairs go together, close to 1 if they go apart."""
-    if np.isnan(rho):
-        return "not decided here"
-    return "held" if p < LEVEL else "did not hold" if p > 1 - LEVEL else "not decided here"
-
-
 def cosines(vectors: Array) -> Array:
     """cos of each two rows; NaN for a row that is NaN or zero."""
     with np.errstate(invalid="ignore"):
@@ -141,11 +139,12 @@ def cosines(vectors: Array) -> Array:
     return np.asarray(unit @ unit.T)
 
 
-def mantel(one: Array, other: Array, permutations: int, seed: int = 0) -> tuple[float, float]:
-    """Spearman's ρ between the entries of two symmetric matrices below the diagonal, and its one-sided p.
+def mantel(one: Array, other: Array, permutations: int, seed: int = 0) -> tuple[float, float, float]:
+    """Spearman's ρ between the entries of two symmetric matrices below the diagonal, and the one-sided p-values of more
+    and of less than none.
 
-    p = (1 + #{renamings of the classes of `other` with ρ at least as large}) / (1 + permutations): pairs that share a
-    class stay pairs that share a class. NaN if either matrix is constant.
+    p = (1 + #{renamings of the classes of `other` with ρ at least as large}) / (1 + permutations), the other of those
+    at most as large: pairs that share a class stay pairs that share a class. NaN if either matrix is constant.
     """
     size = len(one)
     below = np.tril_indices(size, -1)
@@ -156,14 +155,15 @@ def mantel(one: Array, other: Array, permutations: int, seed: int = 0) -> tuple[
     left, right = (own[below] - own[below].mean() for own in ranks)
     scale = np.sqrt((left**2).sum() * (right**2).sum())
     if scale == 0:
-        return float("nan"), float("nan")
+        return float("nan"), float("nan"), float("nan")
     rho = float(left @ right / scale)
     generator = np.random.default_rng(seed)
-    as_large = 0
+    as_large = as_small = 0
     for _ in range(permutations):
         order = generator.permutation(size)
-        as_large += left @ ranks[1][np.ix_(order, order)][below] / scale >= rho - _ROUNDING
-    return rho, (1 + as_large) / (1 + permutations)
+        found = left @ ranks[1][np.ix_(order, order)][below] / scale
+        as_large, as_small = as_large + (found >= rho - _ROUNDING), as_small + (found <= rho + _ROUNDING)
+    return rho, (1 + as_large) / (1 + permutations), (1 + as_small) / (1 + permutations)
 
 
 def _square(pairs: pd.DataFrame, column: str) -> Array:

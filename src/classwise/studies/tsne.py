@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from scipy import special
+from scipy import stats
 from torch import nn
 
 from classwise import attacks, datasets, draws, figures
@@ -32,7 +32,7 @@ from classwise.studies.frame.graph import Derive, Job
 from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import OfModels
 from classwise.studies.frame.work import Place
-from classwise.studies.parts.verdicts import exceeds, falls_short
+from classwise.studies.parts.verdicts import exceeds, falls_short, images, undecided
 from classwise.threat import Norm, Threat
 
 _SOURCE = "tian2020:figure8"
@@ -97,12 +97,12 @@ def separation(images: pd.DataFrame) -> pd.DataFrame:
     """One row per kind of image and level: the mean silhouette, the share of alike neighbours, κ with its interval.
 
     Levels: class, superclass, and class inside superclass, for which only neighbours of the image's superclass count.
-    The interval takes images as independent, which neighbours are not quite.
+    The interval is Student's; it takes images as independent, which neighbours are not quite.
     """
     rows = []
     for (kind, level), silhouette, share, chance in _levels(images):
         kappa = ((share - chance) / (1 - chance)).dropna()
-        half = special.ndtri(0.975) * kappa.std(ddof=1) / np.sqrt(len(kappa))
+        half = stats.t.ppf(0.975, max(len(kappa) - 1, 1)) * kappa.std(ddof=1) / np.sqrt(max(len(kappa), 1))
         rows.append(
             {
                 "images": kind,
@@ -112,7 +112,7 @@ def separation(images: pd.DataFrame) -> pd.DataFrame:
                 "alike neighbours (%)": 100 * share.mean(),
                 "kappa": kappa.mean(),
                 "low": kappa.mean() - half,
-                "high": kappa.mean() + half,
+                "high": min(kappa.mean() + half, 1.0),
             }
         )
     return pd.DataFrame(rows)
@@ -158,10 +158,13 @@ def _claims(name: str, means: pd.DataFrame) -> list[Claim]:
             ),
         ):
             if level not in by_level.index:
-                return [Claim(_SOURCE, text, "not decided here", "the data set names no superclasses")]
-            kappa, low, high = by_level.loc[[level], ["kappa", "low", "high"]].to_numpy()[0]
+                return [Claim(_SOURCE, text, undecided("no superclasses"), "the data set names no superclasses")]
+            n, kappa, low, high = by_level.loc[[level], ["n", "kappa", "low", "high"]].to_numpy()[0]
             numbers = f"κ = {kappa:.2f}, 95% interval {low:.2f} to {high:.2f}; 0 mixed, 1 apart, the line is {_HALFWAY}"
-            found.append(Claim(_SOURCE, text, judge(low, high, _HALFWAY), numbers))
+            if not np.isfinite([kappa, low]).all():
+                numbers = "κ has no interval: too few images"
+            ruling = judge(low, high, _HALFWAY, test="Student's t over the images", sample=images(n, "images"))
+            found.append(Claim(_SOURCE, text, ruling, numbers))
     return found
 
 

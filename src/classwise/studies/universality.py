@@ -2,8 +2,8 @@
 
 A recipe as it is and with each of the variations, one at a time; several recipes, such as one for each data set. For
 every training: do its classes differ beyond chance (χ² test of equal accuracies), and which is the worst? For those
-of one data set: how well they agree on the order of the classes (Spearman's ρ of each two, Friedman's test of all), and
-how many share the worst class, against as many that each choose it blindly.
+of one data set: how well they agree on the order of the classes (Spearman's ρ of each two), and whether one class is
+the worst in all of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 import pandas as pd
-from scipy import special, stats
+from scipy import stats
 
 from classwise import figures
 from classwise.errors import UserError
@@ -27,10 +27,12 @@ from classwise.metrics.intervals import Array
 from classwise.metrics.paired import holm
 from classwise.records import CLEAN, Records
 from classwise.storage import safe_name
-from classwise.studies.frame.outcome import Claim, Done, Outcome, Verdict
-from classwise.studies.parts.together import interval, resampled
+from classwise.studies.frame.outcome import Claim, Done, Outcome
+from classwise.studies.parts import extremes
+from classwise.studies.parts.together import halves, interval, resampled, smallest
 from classwise.studies.parts.variants import Variant, Variants
-from classwise.studies.parts.verdicts import LEVEL
+from classwise.studies.parts.verdicts import LEVEL, images, omnibus, tails
+from classwise.studies.parts.verdicts import classes as classes_of
 
 T = TypeVar("T")
 
@@ -39,6 +41,7 @@ Runs: TypeAlias = Mapping[str, Sequence[Records]]
 
 _SOURCE = "benz2020:section3.1"
 _BASE = "base"
+_PERMUTATIONS = 9999
 _PARTS = "data|method|model|threat|train|validate"
 
 
@@ -91,7 +94,7 @@ class Universality(Variants):
         compared = {name: own for name, own in families.items() if len(own) > 1}
         judged = [judge(own, name, self.seed) for name, own in compared.items() for judge in (same_worst, same_order)]
         notes = ["The paper is a plan and prints no result.", *self.notes()]
-        return Outcome(tables, charts, [differ_everywhere(found), *judged], notes)
+        return Outcome(tables, charts, [differ_everywhere(found, robust), *judged], notes)
 
     def _families(self, variants: Sequence[Variant], runs: Runs) -> dict[str, dict[str, Sequence[Records]]]:
         """The variants of each data set, which can be compared."""
@@ -198,67 +201,66 @@ def agreements(runs: Runs, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def differ_everywhere(found: pd.DataFrame) -> Claim:
+def differ_everywhere(found: pd.DataFrame, runs: Runs) -> Claim:
     """That the classes of every variant differ; tests of several variants are corrected together."""
     differ = found["p_holm"] < LEVEL
     least = found.sort_values("p_holm").iloc[-1]
+    sample = images(smallest(*(run for own in runs.values() for run in own)))
     return Claim(
         _SOURCE,
         "Classes differ in robustness whatever the data set, the network, the optimiser, the schedule or weight decay.",
-        "held" if differ.all() else "not decided here",
+        omnibus(float(least["p_holm"]), test="χ² test of equal accuracies in each training, Holm", sample=sample),
         f"in {differ.sum()} of {len(found)} trainings beyond chance (Holm); the least so in {least['variant']}, "
         f"p = {least['p_holm']:.2g}",
     )
 
 
 def same_worst(runs: Runs, name: str, seed: int = 0) -> Claim:
-    """That the trainings share the worst class: beyond blind choice, and no training certainly has another one."""
-    means, drawn = _means(runs), _drawn(runs, seed)
-    worst = np.nanargmin(means, axis=1)
-    common, count = (int(number) for number in stats.mode(worst))
-    classes = int(np.isfinite(means).all(axis=0).sum())
-    p = chance_of_same(count, len(runs), classes)
-    others = np.nanmin(np.delete(drawn, common, axis=2), axis=2)
-    above = [interval(drawn[:, v, common] - others[:, v], 1 - LEVEL / len(runs))[0] > 0 for v in range(len(runs))]
-    certain = [variant for variant, other in zip(runs, above, strict=True) if other]
-    verdict: Verdict = "did not hold" if certain else "held" if p < LEVEL else "not decided here"
-    label = next(iter(runs.values()))[0].class_names[common]
-    numbers = f"{label} in {count} of {len(runs)}; as many blindly with probability {p:.2g}"
-    return Claim(
-        _SOURCE,
-        f"The same class is the worst in every training ({name}).",
-        verdict,
-        numbers + (f"; certainly another one in {', '.join(certain)}" if certain else ""),
+    """That one class is the worst in every training, of every seed."""
+    every = [run for own in runs.values() for run in own]
+    chosen, p, p_none = extremes.always_least([accuracy.counts(run) for run in every])
+    worst = np.nanargmin(_means(runs), axis=1)
+    numbers = (
+        f"{every[0].class_names[chosen]} in {int((worst == chosen).sum())} of {len(runs)}, p = {p:.2g}; that no class "
+        f"is, p = {p_none:.2g}"
     )
+    ruling = tails(p, p_none, test=extremes.TEST, sample=images(smallest(*every)))
+    return Claim(_SOURCE, f"The same class is the worst in every training ({name}).", ruling, numbers)
 
 
 def same_order(runs: Runs, name: str, seed: int = 0) -> Claim:
-    """That the trainings agree on the order of the classes: Friedman's test of no common order, and the mean ρ."""
-    means, ranks = _means(runs), _centred_ranks(_drawn(runs, seed))
-    seen = means[:, np.isfinite(means).all(axis=0)]
+    """That the trainings agree on the order of the classes: the mean ρ of each two of them, each on its own half of the
+    images, against renamings of the classes of one half. On the same images hard ones alone would make orders alike."""
+    every = [run for own in runs.values() for run in own]
+    ends = np.cumsum([len(own) for own in runs.values()])[:-1]
+    parts = [np.stack([accuracy.compute(run).values for run in half]) for half in halves(every)]
+    one, other = _centred_ranks(np.stack([[own.mean(axis=0) for own in np.split(part, ends)] for part in parts]))
+    p, p_less = _agreement_test(one, other, seed)
+    ranks = _centred_ranks(_means(runs)[None])[0]
     pairs = list(itertools.combinations(range(len(runs)), 2))
-    low, high = interval(np.mean([_correlations(ranks[:, i], ranks[:, j]) for i, j in pairs], axis=0))
-    mean = (
-        float(np.mean([stats.spearmanr(seen[i], seen[j]).statistic for i, j in pairs])) if len(seen.T) > 1 else np.nan
-    )
-    p = float(stats.friedmanchisquare(*seen.T).pvalue) if len(seen.T) > 2 else np.nan
-    verdict: Verdict = "held" if p < LEVEL and mean > 0 else "did not hold" if high < 0 else "not decided here"
-    numbers = f"mean ρ {mean:.2f}, 95% interval {low:.2f} to {high:.2f}; Friedman's test of no common order p = {p:.2g}"
-    return Claim(_SOURCE, f"Trainings agree on the order of the classes ({name}).", verdict, numbers)
+    mean = float(np.mean([_correlations(ranks[i], ranks[j]) for i, j in pairs]))
+    said = f"mean ρ {mean:.2f}" if np.isfinite(mean) else "ρ is not defined, the classes of a training being equal"
+    sample = (images(smallest(*every)), classes_of(ranks.shape[1]))
+    test = "permutation of the classes between two halves of the images"
+    told = f"{said}; between halves p = {p:.2g}" if np.isfinite(p) else said
+    ruling = tails(p, p_less, test=test, sample=sample)
+    return Claim(_SOURCE, f"Trainings agree on the order of the classes ({name}).", ruling, told)
 
 
-def chance_of_same(count: int, choosers: int, classes: int) -> float:
-    """The probability that at least `count` of the choosers, each choosing a class blindly, choose the same one.
+def _agreement_test(one: Array, other: Array, seed: int) -> tuple[float, float]:
+    """One-sided p-values of the mean ρ of a training on one half and another on the other; ranks, (trainings, classes).
 
-    1 − V! [x^V] (Σ_{k<count} (x/C)^k / k!)^C: the coefficient counts the choices that give no class as many.
+    NaN where some training has all its classes equal in a half.
     """
-    k = np.arange(min(count, choosers + 1))
-    each = np.exp(-k * np.log(classes) - special.gammaln(k + 1))
-    power = np.ones(1)
-    for _ in range(classes):
-        power = np.convolve(power, each)[: choosers + 1]
-    fewer = power[choosers] * special.factorial(choosers) if len(power) > choosers else 0.0
-    return float(np.clip(1 - fewer, 0.0, 1.0))
+    if not np.isfinite([*one.ravel(), *other.ravel()]).all():
+        return float("nan"), float("nan")
+    # Σ_{i≠j} ⟨one_i, other_j⟩ = ⟨Σ one, Σ other⟩ − Σ_i ⟨one_i, other_i⟩, and so for every renaming of other's classes.
+    weights = one.sum(axis=0)[:, None] * other.sum(axis=0)[None, :] - one.T @ other
+    generator, place = np.random.default_rng(seed), np.arange(len(weights))
+    drawn = np.array([weights[place, generator.permutation(place)].sum() for _ in range(_PERMUTATIONS)])
+    seen, rounding = np.trace(weights), 1e-9
+    counts = (drawn >= seen - rounding).sum(), (drawn <= seen + rounding).sum()
+    return (1 + int(counts[0])) / (1 + _PERMUTATIONS), (1 + int(counts[1])) / (1 + _PERMUTATIONS)
 
 
 def _means(runs: Runs) -> Array:

@@ -33,7 +33,7 @@ from classwise.studies.parts.variants import (
     swept,
     with_setting,
 )
-from classwise.studies.parts.verdicts import all_held, exceeds, falls_short
+from classwise.studies.parts.verdicts import all_held
 
 _LITTLE = 0.01  # what the average may lose, as a fraction, for the cost to be little
 
@@ -97,19 +97,20 @@ def _claims(runs: Mapping[float, Sequence[Records]], names: Sequence[str]) -> li
     source, own = "li2023:figure3", " and ".join(names)
     values = sorted(runs)
     least, middle, most = values[0], values[len(values) // 2], values[-1]
+    seeds = len(runs[least])
     up = over_seeds.changes(runs[least], runs[middle])
     claims = []
     for name in names:
         gain = change_of(up, name)
         text = f"More weight makes {name} more robust."
         numbers = f"weight {least:g} to {middle:g}: {points(gain)}"
-        claims.append(Claim(source, text, exceeds(gain.low, gain.high), numbers))
+        claims.append(Claim(source, text, over_seeds.rises(gain, seeds), numbers))
     lift, cost = over_seeds.worst_change(runs[least], runs[middle]), change_of(up)
     claims.append(
         Claim(
             source,
             f"Some weight on {own} lifts the worst class, and the average loses less than a point.",
-            all_held(exceeds(lift.low, lift.high), exceeds(cost.low, cost.high, -_LITTLE)),
+            all_held(over_seeds.worst_rises(lift, seeds), over_seeds.rises(cost, seeds, -_LITTLE)),
             f"weight {least:g} to {middle:g}: worst class {points(lift)}; average {points(cost)}",
         )
     )
@@ -120,7 +121,7 @@ def _claims(runs: Mapping[float, Sequence[Records]], names: Sequence[str]) -> li
             Claim(
                 source,
                 f"More weight on {own} than that lowers both the worst class and the average.",
-                all_held(falls_short(drop.low, drop.high), falls_short(fall.low, fall.high)),
+                all_held(over_seeds.worst_falls(drop, seeds), over_seeds.falls(fall, seeds)),
                 f"weight {middle:g} to {most:g}: worst class {points(drop)}; average {points(fall)}",
             )
         )

@@ -15,12 +15,14 @@ import pandas as pd
 from classwise import figures
 from classwise.figures import weight_norm as figure
 from classwise.metrics import accuracy
-from classwise.metrics.correlation import correlation
+from classwise.metrics.correlation import rank_test
 from classwise.results import write_text
 from classwise.studies.frame.graph import Derive, Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome, Verdict
+from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import OfModels
 from classwise.studies.frame.work import Place
+from classwise.studies.parts.verdicts import classes as classes_of
+from classwise.studies.parts.verdicts import contrary, either, falls_short, images, tails
 
 _STRONG = 0.5  # a correlation that is surely below this is not the papers' "nearly monotonous" one
 
@@ -50,18 +52,18 @@ class WeightNorm(OfModels):
         rows = pd.concat([self._rows(done, subject.name) for subject in self.subjects()], ignore_index=True)
         tests = pd.DataFrame(
             [
-                {"model": model, "accuracy": kind, "rho": rho, "low": low, "high": high}
+                {"model": model, "accuracy": kind, "rho": found.rho, "low": found.low, "high": found.high}
                 for model, own in rows.groupby("model", sort=False)
                 for kind in ("robust", "clean")
-                for rho, low, high in [correlation(own["norm"].to_numpy(), own[kind].to_numpy())]
+                for found in [rank_test(own["norm"].to_numpy(), own[kind].to_numpy())]
             ]
         )
-        shown = rows.assign(robust=100 * rows["robust"], clean=100 * rows["clean"])
+        shown = rows.drop(columns="n").assign(robust=100 * rows["robust"], clean=100 * rows["clean"])
         drawn = rows.rename(columns={"robust": "accuracy"})[["model", "class", "accuracy", "norm"]]
         return Outcome(
             {"correlation": tests, "norms": shown},
             {"weight_norm": figures.styled(figure.draw(drawn))},
-            self._claims(tests),
+            self._claims(rows),
             data={"weight_norm": drawn},
         )
 
@@ -71,23 +73,31 @@ class WeightNorm(OfModels):
         norms = done.table(f"{name}-norms", "norms.csv")
         classes = list(audit.records.class_names)
         return pd.DataFrame(
-            {"model": name, "class": classes, "norm": norms["norm"], "robust": robust.values, "clean": clean.values}
+            {
+                "model": name,
+                "class": classes,
+                "n": robust.support,
+                "norm": norms["norm"],
+                "robust": robust.values,
+                "clean": clean.values,
+            }
         )
 
-    def _claims(self, tests: pd.DataFrame) -> list[Claim]:
+    def _claims(self, rows: pd.DataFrame) -> list[Claim]:
         claims = []
-        for model, own in tests.groupby("model", sort=False):
+        for model, own in rows.groupby("model", sort=False):
             standard = model == self.standard
-            chosen = own[own["accuracy"] == ("clean" if standard else "robust")]
-            rho, low, high = chosen[["rho", "low", "high"]].to_numpy()[0]
+            found = rank_test(own["norm"].to_numpy(), own["clean" if standard else "robust"].to_numpy())
+            sample = (images(own["n"].min()), classes_of(found.n))
+            margin = f"Bonett and Wright's interval of Spearman's ρ, margin {_STRONG:g}"
+            grows = either(
+                tails(found.p_greater, found.p_less, test="permutation test of Spearman's ρ", sample=sample),
+                falls_short(found.low, found.high, _STRONG, test=margin, sample=sample),
+            )
+            text = f"After adversarial training ({model}) robustness grows with the classifier weights' norm."
             if standard:
                 text = "Without adversarial training class accuracy does not grow with the norm."
-                verdict: Verdict = "did not hold" if low > 0 else "held" if high < _STRONG else "not decided here"
-            else:
-                text = f"After adversarial training ({model}) robustness grows with the classifier weights' norm."
-                verdict = "held" if low > 0 else "did not hold" if high < _STRONG else "not decided here"
-            numbers = f"Spearman {rho:.2f}, 95% interval {low:.2f} to {high:.2f}"
-            claims.append(Claim("tian2020:figure4", text, verdict, numbers))
+            claims.append(Claim("tian2020:figure4", text, contrary(grows) if standard else grows, str(found)))
         return claims
 
 

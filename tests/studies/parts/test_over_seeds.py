@@ -10,10 +10,10 @@ import pytest
 from scipy import stats
 
 from classwise.metrics import difference, rho
+from classwise.metrics.intervals import Estimate
 from classwise.records import AttackInfo, Meta, Records
 from classwise.studies.parts import over_seeds
 from classwise.studies.parts.over_seeds import AVERAGE, change_of
-from classwise.studies.parts.verdicts import all_held, exceeds, falls_short
 
 
 def records(correct: np.ndarray) -> Records:
@@ -113,12 +113,16 @@ def test_by_class_has_an_average_row_only_in_changes() -> None:
     assert (over_seeds.changes(runs, runs)["change"] == 0).all()
 
 
-def test_verdicts() -> None:
-    assert exceeds(0.1, 0.3) == "held"
-    assert exceeds(-0.3, -0.1) == "did not hold"
-    assert exceeds(-0.1, 0.1) == exceeds(math.nan, math.nan) == "not decided here"
-    assert falls_short(-0.3, -0.1) == "held"
-    assert falls_short(0.2, 0.4, 0.5) == "held"
-    assert all_held("held", "held") == "held"
-    assert all_held("held", "not decided here") == "not decided here"
-    assert all_held("held", "did not hold", "not decided here") == "did not hold"
+def test_a_change_of_a_share_is_never_beyond_one() -> None:
+    """Two seeds that disagree leave Student's t a single degree of freedom."""
+    base, runs = drawn(np.random.default_rng(6), [0.5, 0.5], 4, 2), drawn(np.random.default_rng(7), [0.1, 0.9], 4, 2)
+    table = over_seeds.changes(base, runs)
+    assert table["low"].min() >= -1
+    assert table["high"].max() <= 1
+    change = over_seeds.worst_change(base, runs)
+    assert -1 <= change.low <= change.high <= 1
+    assert change.support == 4
+
+
+def test_a_change_without_an_interval_shows_no_number_for_it() -> None:
+    assert over_seeds.points(Estimate(0.1, math.nan, math.nan, 5)) == "+10.0 points, no interval"

@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import pandas as pd
 
@@ -16,19 +15,34 @@ from classwise.figures import studied
 from classwise.figures.style import Chart
 from classwise.results import Audit, write_text
 from classwise.studies.frame.work import Desk
+from classwise.studies.parts.verdicts import Ruling, Verdict
 from classwise.tables import markdown
-
-Verdict = Literal["held", "did not hold", "not decided here"]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of a paper, whether it held here, and the numbers that say so."""
+    """A sentence of a paper, what a test said about it here (`parts.verdicts`), and the numbers."""
 
     source: str  # an id such as tian2021:table1
     text: str
-    verdict: Verdict
+    ruling: Ruling
     numbers: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.ruling, Ruling):
+            raise TypeError(f"a claim takes a ruling of parts.verdicts, which names its test; got {self.ruling!r}")
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.ruling.verdict
+
+    @property
+    def test(self) -> str:
+        return self.ruling.test
+
+    def to_dict(self) -> dict[str, str]:
+        """As a row of a table."""
+        return {name: getattr(self, name) for name in ("source", "text", "verdict", "numbers", "test")}
 
 
 @dataclass(frozen=True)
@@ -66,7 +80,7 @@ def write(outcome: Outcome, folder: Path, title: str, settings: Mapping[str, obj
     """tables/*.csv, figures/*.svg, what these were drawn from (data/*.csv), claims.json, and a page, study.md."""
     parts = [f"# {title}", _settings(settings)]
     if outcome.claims:
-        rows = pd.DataFrame([vars(claim) for claim in outcome.claims])
+        rows = pd.DataFrame([claim.to_dict() for claim in outcome.claims])
         write_text(folder / "claims.json", json.dumps(rows.to_dict("records"), indent=1))
         parts += ["## Claims", markdown(rows, rows.columns)]
     for name, frame in outcome.tables.items():

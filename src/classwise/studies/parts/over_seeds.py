@@ -22,14 +22,18 @@ from scipy import stats
 from classwise.metrics import accuracy, average, cv, difference, mcd, paired, rho, worst
 from classwise.metrics.intervals import Array, Estimate, ratio
 from classwise.records import Records
-from classwise.studies.parts.together import interval, resampled
-from classwise.studies.parts.verdicts import LEVEL
+from classwise.studies.parts.together import BOOTSTRAP, PAIRED, interval, resampled, smallest
+from classwise.studies.parts.verdicts import LEVEL, Ruling, exceeds, falls_short, images
 
 #: The records of each seed.
 Runs: TypeAlias = Sequence[Records]
 
 AVERAGE = "(average)"
 _CONFIDENCE = 0.95
+#: How a class's change is tested, or the average's, with one seed and with several; and how the worst class's is.
+OF_SEEDS = "Student's t over images and seeds"
+_CHANGE = (PAIRED, OF_SEEDS)
+_WORST = (BOOTSTRAP, "Student's t over the seeds")
 
 
 def by_class(runs: Runs) -> pd.DataFrame:
@@ -66,14 +70,39 @@ def changes(base: Runs, runs: Runs) -> pd.DataFrame:
 
 
 def change_of(table: pd.DataFrame, name: str = AVERAGE) -> Estimate:
-    """The row of one class, or of their mean, of a table of changes."""
+    """The row of one class, or of their mean, of a table of changes; its support is the images of the smallest class
+    that it rests on."""
     row = table[table["class"] == name].iloc[0]
-    return Estimate(float(row["change"]), float(row["low"]), float(row["high"]), int(row["n"]))
+    n = table["n"].iloc[:-1]
+    support = int(n[n > 0].min() if name == AVERAGE else row["n"])
+    return Estimate(float(row["change"]), float(row["low"]), float(row["high"]), support)
 
 
 def points(change: Estimate) -> str:
     """A change in words."""
+    if not np.isfinite([change.low, change.high]).all():
+        return f"{100 * change.value:+.1f} points, no interval"
     return f"{100 * change.value:+.1f} points, 95% interval {100 * change.low:+.1f} to {100 * change.high:+.1f}"
+
+
+def rises(change: Estimate, seeds: int, threshold: float = 0.0) -> Ruling:
+    """Whether a class, or the average, changes by more than the threshold."""
+    return exceeds(change.low, change.high, threshold, test=_CHANGE[seeds > 1], sample=images(change.support))
+
+
+def falls(change: Estimate, seeds: int) -> Ruling:
+    """Whether it loses."""
+    return falls_short(change.low, change.high, test=_CHANGE[seeds > 1], sample=images(change.support))
+
+
+def worst_rises(change: Estimate, seeds: int) -> Ruling:
+    """Whether the worst class gains; of a `worst_change`."""
+    return exceeds(change.low, change.high, test=_WORST[seeds > 1], sample=images(change.support))
+
+
+def worst_falls(change: Estimate, seeds: int) -> Ruling:
+    """Whether it loses."""
+    return falls_short(change.low, change.high, test=_WORST[seeds > 1], sample=images(change.support))
 
 
 def worst_change(base: Runs, runs: Runs) -> Estimate:
@@ -81,11 +110,12 @@ def worst_change(base: Runs, runs: Runs) -> Estimate:
 
     With one seed from images drawn anew (`together`); with several Student's t over the seeds, on these images.
     """
-    moved = _lowest(runs) - _lowest(base)
+    moved, support = _lowest(runs) - _lowest(base), smallest(runs[0])
     if len(runs) > 1:
-        return Estimate(float(moved.mean()), *_student(moved), len(runs[0]))
+        low, high = _student(moved)
+        return Estimate(float(moved.mean()), max(low, -1.0), min(high, 1.0), support)
     lowest = np.nanmin(resampled([base[0], runs[0]]), axis=2)
-    return Estimate(float(moved[0]), *interval(lowest[:, 1] - lowest[:, 0], _CONFIDENCE), len(runs[0]))
+    return Estimate(float(moved[0]), *interval(lowest[:, 1] - lowest[:, 0], _CONFIDENCE), support)
 
 
 def rho_of(base: Runs, runs: Runs) -> Estimate:
@@ -176,7 +206,8 @@ def _student_of_sum(value: Array, image: Array, n: Array, seed: Array, seeds: in
         half = stats.t.ppf((1 + _CONFIDENCE) / 2, freedom) * np.sqrt(total)
     steady = total == 0  # the same answer for every image and seed
     p, half = np.where(steady, np.where(value == 0, 1.0, 0.0), p), np.where(steady, 0.0, half)
-    return pd.DataFrame({"value": value, "low": value - half, "high": value + half, "p": p})
+    low, high = np.clip(value - half, -1, 1), np.clip(value + half, -1, 1)  # shares, and differences of shares
+    return pd.DataFrame({"value": value, "low": low, "high": high, "p": p})
 
 
 def _student(values: Array) -> tuple[float, float]:

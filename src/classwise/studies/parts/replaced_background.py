@@ -22,13 +22,13 @@ import pandas as pd
 from classwise.datasets import mask_quality
 from classwise.errors import place_of
 from classwise.metrics import confusion, difference, paired, worst
-from classwise.metrics.correlation import correlation
+from classwise.metrics.correlation import rank_test
 from classwise.metrics.intervals import Array
 from classwise.records import CLEAN, Records
 from classwise.results import Audit
 from classwise.studies.frame.outcome import Claim
-from classwise.studies.parts.together import interval_between, resampled
-from classwise.studies.parts.verdicts import LEVEL, all_held, exceeds
+from classwise.studies.parts.together import BOOTSTRAP, PAIRED, interval_between, resampled
+from classwise.studies.parts.verdicts import LEVEL, Ruling, Sample, all_held, exceeds, images, tails
 
 Kind: TypeAlias = Literal["natural", "adversarial"]
 #: The rows of one model by what is behind the object, and by whether they are attacked; the original first.
@@ -252,7 +252,7 @@ def _raises(model: str, own: Views, name: str) -> Claim:
         _TABLE,
         f"A {first} background makes {name} more robust ({model}), and more so behind the object's own outline than "
         f"behind another image's.",
-        all_held(exceeds(gain.low, gain.high), exceeds(beyond.low, beyond.high)),
+        all_held(gain.above(), beyond.above()),
         f"{gain}; against shuffled masks {beyond}; against random masks {blind}{others}",
     )
 
@@ -265,7 +265,8 @@ def _colours(model: str, own: Views, name: str) -> Iterator[Claim]:
             _TABLE,
             f"It is {first} that makes {name} more robust ({model}): other backgrounds do it less.",
             all_held(
-                *(exceeds(each.low, each.high) for each in (_gain(own[ORIGINAL], own[first], name), *gains.values()))
+                _gain(own[ORIGINAL], own[first], name).above(),
+                *(gain.above(", Bonferroni over the backgrounds") for gain in gains.values()),
             ),
             "; ".join(f"against {view} {gain}" for view, gain in gains.items()),
         )
@@ -282,8 +283,9 @@ def _natural(model: str, own: Views, name: str) -> Claim:
     return Claim(
         _TABLE,
         f"A {first} background changes adversarial predictions of {name} more than natural ones ({model}).",
-        exceeds(low, high),
-        f"adversarial {adversarial}; natural {natural}; {more:+.1f} more ({100 * low:+.1f} to {100 * high:+.1f})",
+        exceeds(low, high, test=BOOTSTRAP, sample=_images_of(adversarial.n)),
+        f"adversarial {adversarial}; natural {natural}; {more:+.1f} more "
+        + (f"({100 * low:+.1f} to {100 * high:+.1f})" if np.isfinite(low) else "(no interval)"),
     )
 
 
@@ -294,7 +296,7 @@ def _adjusted(models: Mapping[str, Views], name: str, adjusted: str) -> Claim:
     return Claim(
         _TABLE,
         f"On a {first} background the adjusted training ({adjusted}) makes {name} more robust still.",
-        exceeds(gain.low, gain.high),
+        gain.above(),
         f"against {base} on {first} {gain}",
     )
 
@@ -302,13 +304,13 @@ def _adjusted(models: Mapping[str, Views], name: str, adjusted: str) -> Claim:
 def bright(model: str, own: Views, quality: pd.DataFrame, name: str) -> Claim:
     """Whether probability under attack goes with brightness, over all images of the class."""
     rows = _ranked(own, quality, name)
-    rho, low, high = correlation(rows["brightness"].to_numpy(), rows["attacked"].to_numpy())
+    found = rank_test(rows["brightness"].to_numpy(), rows["attacked"].to_numpy())
     top, every = rows["brightness"].head(_LISTED).mean(), rows["brightness"].mean()
     return Claim(
         _FIGURE,
         f"The brighter the background, the more robust an image of {name} ({model}).",
-        exceeds(low, high),
-        f"Spearman {rho:.2f}, 95% interval {low:.2f} to {high:.2f}, {len(rows)} images; mean brightness of the "
+        tails(found.p_greater, found.p_less, test="permutation test of Spearman's ρ", sample=_images_of(found.n)),
+        f"{found}, {len(rows)} images; mean brightness of the "
         f"{min(_LISTED, len(rows))} most robust {top:.0%}, of all {every:.0%}",
     )
 
@@ -320,6 +322,11 @@ class _Gain:
     value: float
     low: float
     high: float
+    n: int
+
+    def above(self, correction: str = "") -> Ruling:
+        """Whether it is above 0; `correction` says what its level allows for."""
+        return exceeds(self.low, self.high, test=PAIRED + correction, sample=_images_of(self.n))
 
     def __str__(self) -> str:
         return f"{100 * self.value:+.1f} points ({100 * self.low:+.1f} to {100 * self.high:+.1f})"
@@ -333,4 +340,9 @@ def _gain(
     kind: Kind = "adversarial",
 ) -> _Gain:
     row = _compared(before[kind], after[kind], name, confidence)
-    return _Gain(*(float(row[column]) for column in ("difference", "low", "high")))
+    value, low, high = (float(row[column]) for column in ("difference", "low", "high"))
+    return _Gain(value, low, high, int(row["n_first"]))
+
+
+def _images_of(n: int) -> Sample:
+    return images(n, "images of the class with a usable mask")

@@ -31,10 +31,12 @@ from classwise.metrics.intervals import Array, Estimate
 from classwise.metrics.kinship import Kinship
 from classwise.records import CLEAN, Records
 from classwise.results import Audit
-from classwise.studies.frame.outcome import Claim, Outcome, Verdict
-from classwise.studies.parts.verdicts import LEVEL, all_held, exceeds
+from classwise.studies.frame.outcome import Claim, Outcome
+from classwise.studies.parts.together import EXACT, PAIRED, exact
+from classwise.studies.parts.verdicts import LEVEL, Ruling, all_held, exceeds, falls_short, images, tails
 
 _SOURCE = "tian2021:figure5"
+_MARGIN = 0.1  # a share of errors above chance that counts as nothing
 _SEED = 0  # by which the data set `coloured` draws an image's colour
 
 
@@ -201,11 +203,13 @@ def _data(audits: Mapping[str, Audit]) -> dict[str, pd.DataFrame]:
 def _attacked(pairing: str, found: Mapping[tuple[str, str, str], Kinship], controls: Sequence[str]) -> Claim:
     """Beyond chance, and more than where the same classes do not share a background."""
     own = found[pairing, "attacked", pairing]
-    verdicts, said = [_beyond_chance(own)], [_said(own)]
+    rulings, said = [_beyond_chance(own)], [_said(own)]
+    test = "Newcombe's interval of two shares, Bonferroni over the pairings"
     for run in controls:
         there = found[run, "attacked", pairing]
         low, high = _gap(there, own, 1 - LEVEL / len(controls))
-        verdicts.append(exceeds(low, high))
+        sample = images(min(own.errors, there.errors), "errors")
+        rulings.append(exceeds(low, high, test=test, sample=sample))
         said.append(
             f"{there.inside:.1%} of {there.errors} after training on {run}, {100 * (own.inside - there.inside):+.1f} "
             f"points ({100 * low:+.1f} to {100 * high:+.1f})"
@@ -213,20 +217,20 @@ def _attacked(pairing: str, found: Mapping[tuple[str, str, str], Kinship], contr
     return Claim(
         _SOURCE,
         f"Under attack, classes are taken for those that share their background ({pairing}).",
-        all_held(*verdicts),
+        all_held(*rulings),
         "; ".join(said) if controls else f"{said[0]}; no other pairing to compare with",
     )
 
 
 def _natural(pairing: str, found: Mapping[tuple[str, str, str], Kinship]) -> Claim:
-    """It held if what is seen is no more than chance may give and clearly less than under attack."""
+    """An equivalence test: what is seen is at most a margin more than chance gives."""
     natural, attacked = found[pairing, "clean", pairing], found[pairing, "attacked", pairing]
-    verdict = _beyond_chance(natural)
-    less = _gap(natural, attacked)[0] > 0
+    test = f"{EXACT}, margin {100 * _MARGIN:g} points above chance"
+    ends, sample = exact(natural.inside, natural.errors), images(natural.errors, "errors")
     return Claim(
         _SOURCE,
         f"On natural images the errors do not follow the background ({pairing}).",
-        "did not hold" if verdict == "held" else "held" if less else "not decided here",
+        falls_short(*ends, natural.chance + _MARGIN, test=test, sample=sample),
         f"natural {_said(natural)}; attacked {_said(attacked)}",
     )
 
@@ -237,7 +241,7 @@ def _more(pairing: str, clean: Records, attacked: Records) -> Claim:
     return Claim(
         _SOURCE,
         f"Under attack more images are taken for a class on the same background than naturally ({pairing}).",
-        exceeds(float(row["low"]), float(row["high"])),
+        exceeds(float(row["low"]), float(row["high"]), test=PAIRED, sample=images(row["n_first"], "images")),
         f"{row['first']:.1%} and {row['second']:.1%} of images: {100 * row['difference']:+.1f} points, 95% interval "
         f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}",
     )
@@ -249,9 +253,13 @@ def _flips(records: Records, pairing: str) -> Records:
     return Records(frame, replace(records.meta, class_names=("elsewhere", "same background"), superclasses=None))
 
 
-def _beyond_chance(kin: Kinship) -> Verdict:
-    verdict = exceeds(kin.low, kin.high, kin.chance)
-    return "not decided here" if verdict == "held" and kin.p >= LEVEL else verdict
+def _beyond_chance(kin: Kinship) -> Ruling:
+    """Beyond an even spread over the other classes, and beyond what other pairings of the classes would show."""
+    sample = images(kin.errors, "errors")
+    return all_held(
+        exceeds(*exact(kin.inside, kin.errors), kin.chance, test=EXACT, sample=sample),
+        tails(kin.p, kin.p_less, test="permutation of the pairing", sample=sample),
+    )
 
 
 def _gap(first: Kinship, second: Kinship, confidence: float = 1 - LEVEL) -> tuple[float, float]:

@@ -16,11 +16,17 @@ import pandas as pd
 
 from classwise.errors import UserError
 from classwise.metrics import accuracy
-from classwise.metrics.intervals import Array, ratio
+from classwise.metrics.intervals import Array, bounds, ratio
 from classwise.records import Records
 from classwise.studies.frame.subjects import Subject
 
 DRAWS = 2000
+#: How claims are tested by such draws, and by those of `metrics.widening`.
+BOOTSTRAP = "bootstrap over the images of each class"
+PAIRED = "Newcombe's interval of paired shares"
+HALVES = "bootstrap between two halves of the images"
+EXACT = "exact binomial interval"
+CV_RATIO = "bootstrap interval of the ratio of the variances (Fieller)"
 WIDEST = 20  # classes that have columns of their own in a table
 
 
@@ -73,6 +79,25 @@ def halves(runs: Sequence[Records]) -> tuple[list[Records], list[Records]]:
         [run.take(np.flatnonzero(~second)) for run, second in zip(runs, inside, strict=True)],
         [run.take(np.flatnonzero(second)) for run, second in zip(runs, inside, strict=True)],
     )
+
+
+def smallest(*runs: Records) -> int:
+    """How many images the smallest class has, of those that have any, in the smallest of the runs."""
+    supports = [np.bincount(run.single().label) for run in runs]
+    return min(int(n[n > 0].min(initial=len(runs[0]))) for n in supports)
+
+
+def exact(share: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The interval of Clopper and Pearson of a share of n."""
+    low, high = bounds(np.array(round(share * n) if n else 0), np.array(n), confidence, "exact")
+    return float(low), float(high)
+
+
+def times(ratio: float, low: float, high: float) -> str:
+    """A ratio of two CVs in words; that of nothing to nothing is none."""
+    if np.isnan(ratio):
+        return "undefined, the classes differing by no more than chance"
+    return f"{ratio:.2f} times, 95% interval {low:.2f} to {high:.2f}"
 
 
 def by_name(rows: Records) -> dict[str, float]:

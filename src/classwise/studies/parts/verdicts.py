@@ -1,25 +1,142 @@
-"""When a claim held: if its interval says so, and not if it says the contrary; anything else is not decided."""
+"""When a claim held: only where a stated test, at a stated level and on enough images, says so.
+
+    held                the test rejects in the claim's direction
+    did not hold        it rejects in the other direction, or an equivalence test, one with a stated margin, does
+    not enough images   there are fewer than the test needs
+    not decided here    anything else
+
+A study hands over a test's numbers, never a verdict: `exceeds` and `falls_short` take an interval, `tails` the p-values
+of both directions, `omnibus` the p-value of a test without direction. `all_held`, `agree`, `given`, `either` and
+`contrary` make one ruling of several. The two directions of a test share the level: each has half of it.
+"""
 
 from __future__ import annotations
 
-from classwise.studies.frame.outcome import Verdict
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
-#: p-values below this speak.
+Verdict = Literal["held", "did not hold", "not decided here", "not enough images"]
+
+#: How often a test may be wrong where there is nothing to find, both directions together.
 LEVEL = 0.05
+#: Images below which intervals from resampling and of paired shares are not to be trusted.
+IMAGES = 20
+#: Classes, or models, below which no order of theirs is as rare as LEVEL / 2: of 4 one is 1/24, of 5 it is 1/120.
+CLASSES = 5
+
+_CONTRARY: dict[Verdict, Verdict] = {"held": "did not hold", "did not hold": "held"}
 
 
-def exceeds(low: float, high: float, threshold: float = 0.0) -> Verdict:
-    """Whether something with this interval is above the threshold; NaN decides nothing."""
-    return "held" if low > threshold else "did not hold" if high < threshold else "not decided here"
+@dataclass(frozen=True)
+class Sample:
+    """How many there are of what a test counts, and how many it needs."""
+
+    have: int
+    need: int = IMAGES
+    unit: str = "images of each class"
+    verdict: Verdict = "not enough images"
 
 
-def falls_short(low: float, high: float, threshold: float = 0.0) -> Verdict:
+Samples: TypeAlias = "Sample | Sequence[Sample]"
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """A verdict and the test it rests on; made by the functions of this module alone."""
+
+    verdict: Verdict
+    test: str
+
+    @property
+    def held(self) -> bool:
+        return self.verdict == "held"
+
+
+def images(have: float, unit: str = "images of each class") -> Sample:
+    """A sample of images; those of the smallest class where it is about classes."""
+    return Sample(int(have), IMAGES, unit)
+
+
+def classes(have: int, unit: str = "classes") -> Sample:
+    """A sample of classes or models, of which more images make no more."""
+    return Sample(have, CLASSES, unit, "not decided here")
+
+
+def exceeds(low: float, high: float, threshold: float = 0.0, *, test: str, sample: Samples) -> Ruling:
+    """Whether something with this interval at 1 − LEVEL is above the threshold; NaN decides nothing."""
+    verdict: Verdict = "held" if low > threshold else "did not hold" if high < threshold else "not decided here"
+    if math.isnan(low) or math.isnan(high):
+        verdict, test = "not decided here", f"{test}, which has no interval here"
+    return _ruling(verdict, f"{test}, two-sided {LEVEL:.0%}", sample)
+
+
+def falls_short(low: float, high: float, threshold: float = 0.0, *, test: str, sample: Samples) -> Ruling:
     """Whether something with this interval is below the threshold."""
-    return exceeds(-high, -low, -threshold)
+    return exceeds(-high, -low, -threshold, test=test, sample=sample)
 
 
-def all_held(*verdicts: Verdict) -> Verdict:
+def tails(p: float, p_contrary: float, *, test: str, sample: Samples) -> Ruling:
+    """By the one-sided p-values of the claim's direction and of the other one."""
+    half = LEVEL / 2
+    verdict: Verdict = "held" if p <= half else "did not hold" if p_contrary <= half else "not decided here"
+    return _ruling(verdict, f"{test}, two-sided {LEVEL:.0%}", sample)
+
+
+def omnibus(p: float, *, test: str, sample: Samples) -> Ruling:
+    """By a p-value that is small where the claim is true and says nothing where it is not."""
+    return _ruling("held" if p <= LEVEL else "not decided here", f"{test}, {LEVEL:.0%}", sample)
+
+
+def undecided(reason: str) -> Ruling:
+    """Of a claim that nothing here can be tested by."""
+    return Ruling("not decided here", f"none: {reason}")
+
+
+def all_held(*rulings: Ruling) -> Ruling:
     """Of a claim with several parts: one that did not hold decides, and it held only if all did."""
+    verdicts = [ruling.verdict for ruling in rulings]
     if "did not hold" in verdicts:
-        return "did not hold"
-    return "held" if set(verdicts) == {"held"} else "not decided here"
+        return Ruling("did not hold", _tests(rulings))
+    return agree(*rulings)
+
+
+def agree(*rulings: Ruling) -> Ruling:
+    """Decided where all say the same."""
+    verdicts = {ruling.verdict for ruling in rulings}
+    return Ruling(verdicts.pop(), _tests(rulings)) if len(verdicts) == 1 else _open(rulings)
+
+
+def given(condition: Ruling, then: Ruling) -> Ruling:
+    """Of a claim that asks for something first, as the end of a gain asks for a gain."""
+    return then if condition.held else _open([condition, then])
+
+
+def either(for_it: Ruling, against_it: Ruling) -> Ruling:
+    """Of a claim with one test for it and another for its contrary, which decides if the first does not."""
+    if for_it.held:
+        return for_it
+    return contrary(against_it) if against_it.held else _open([for_it, against_it])
+
+
+def contrary(ruling: Ruling) -> Ruling:
+    """Of the claim's negation."""
+    return Ruling(_CONTRARY.get(ruling.verdict, ruling.verdict), ruling.test)
+
+
+def _ruling(verdict: Verdict, test: str, sample: Samples) -> Ruling:
+    for own in [sample] if isinstance(sample, Sample) else sample:
+        if own.have < own.need:
+            return Ruling(own.verdict, f"{test}: {own.have} {own.unit}, {own.need} are needed")
+    return Ruling(verdict, test)
+
+
+def _open(rulings: Sequence[Ruling]) -> Ruling:
+    """Not decided; too few images are the reason that can be helped."""
+    few = any(ruling.verdict == "not enough images" for ruling in rulings)
+    return Ruling("not enough images" if few else "not decided here", _tests(rulings))
+
+
+def _tests(rulings: Sequence[Ruling]) -> str:
+    return "; ".join(dict.fromkeys(ruling.test for ruling in rulings))
