@@ -183,7 +183,15 @@ class TestPatience:
         assert random.getstate() == state
 
     @pytest.mark.parametrize(
-        ("headers", "bounds"), [({}, [(1, 2), (2, 4), (4, 8)]), ({"Retry-After": "7"}, [(7, 7)] * 4)]
+        ("headers", "bounds"),
+        [
+            ({}, [(1, 2), (2, 4), (4, 8)]),
+            ({"Retry-After": "7"}, [(7, 7)] * 4),
+            ({"Retry-After": "86400"}, [(30, 30)] * 4),  # no longer than the timeout
+            ({"Retry-After": "Fri, 31 Dec 2999 23:59:59 GMT"}, [(30, 30)] * 4),
+            ({"Retry-After": "soon"}, [(1, 2), (2, 4), (4, 8)]),
+            ({"Retry-After": "9" * 5000}, [(1, 2), (2, 4), (4, 8)]),
+        ],
     )
     def test_waits_longer_each_time_or_as_long_as_told(
         self, server: Scripted, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], bounds: list[tuple[int, int]]
@@ -237,6 +245,9 @@ class TestBadReplies:
             (b"[[1, 2]]", "a list, not an object"),
             (b'{"probabilities": []}', "KeyError: 'data'"),
             (b'{"scores": [[1, 2], [3]]}', "ValueError"),
+            (b'{"scores": [[NaN, 2]]}', "ValueError: NaN is not JSON"),
+            (b'{"scores": [[1, -Infinity]]}', "ValueError: -Infinity is not JSON"),
+            (b"[" * 200_000, "RecursionError"),
             (b'{"shape": [2, 2], "dtype": "float32", "data": "AAAA"}', "ValueError"),
             (b'{"shape": [1, 1], "dtype": "int8", "data": "AAAA"}', "KeyError: 'int8'"),
             (b'{"scores": [[1, 2]]}', r"for 10 images \S* returned scores of shape \(1, 2\), expected \(10, classes\)"),
@@ -288,7 +299,7 @@ class TestReferenceServer:
         served: list[Any] = []
         monkeypatch.setattr(serve_module, "serve", lambda *given: served.append(given))
         serve_module.main(["--model", "lenet", "--num-classes", "4", "--in-channels", "1", "--port", "81"])
-        ((score, host, port),) = served
+        ((score, host, port, _),) = served
         assert (host, port) == ("127.0.0.1", 81)
         x = torch.rand(2, 1, 28, 28)
         with torch.no_grad():

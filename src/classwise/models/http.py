@@ -5,7 +5,7 @@
          {"shape": [n, k], "dtype": "float32", "data": …}                          the same, as bytes
 
 Connection errors, timeouts, 429 and 5xx are tried again after base · 2^k seconds, less a random part, or after as long
-as the server's Retry-After says. Proxies are those of the environment.
+as the server's Retry-After says, but never longer than the timeout. Proxies are those of the environment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import urllib3
@@ -28,6 +28,9 @@ from numpy.typing import NDArray
 import classwise
 from classwise.errors import UserError
 
+if TYPE_CHECKING:
+    from typing import Self
+
 GOES_ON = "What was finished is kept in the run folder, if there is one (--out): the same command goes on from there"
 
 _JITTER = random.Random()  # its own, so that nobody else's draws depend on a server's health
@@ -35,17 +38,35 @@ _DTYPES = {"float32": "<f4", "float64": "<f8"}
 
 
 class _Patience(urllib3.Retry):
-    """Exponential backoff of which a random part, up to half, is left out: clients do not come back all at once."""
+    """Exponential backoff of which a random part, up to half, is left out: clients do not come back all at once.
+
+    A server's Retry-After is obeyed up to `longest` seconds, and left alone where it says nothing sensible.
+    """
+
+    longest: float = 30.0
 
     def get_backoff_time(self) -> float:
         return super().get_backoff_time() * _JITTER.uniform(0.5, 1)
+
+    def get_retry_after(self, response: urllib3.BaseHTTPResponse) -> float | None:
+        try:
+            asked = super().get_retry_after(response)
+        except (urllib3.exceptions.InvalidHeader, ValueError, OverflowError):
+            return None
+        return None if asked is None else min(asked, self.longest)
+
+    def new(self, **changes: Any) -> Self:
+        made = super().new(**changes)
+        made.longest = self.longest
+        return made
 
 
 @dataclass(frozen=True)
 class Http:
     """A function from a batch of images to scores.
 
-    timeout: seconds for a connection, and for a reply.   retries: how often a request is tried again.
+    timeout: seconds for a connection, for a reply, and at most to wait where the server says Retry-After.
+    retries: how often a request is tried again.
     backoff: seconds before the second retry; doubles.    chunk: images in a request.
     concurrency: requests under way at once.              header: Name:env:VARIABLE, several separated by |.
     """
@@ -84,7 +105,7 @@ class Http:
         reply = self._post(encode(images))
         try:
             scores = decode_scores(reply)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(
                 f'{self.url} answered {reply[:80]!r}, expected {{"scores": [[…], …]}}: {type(error).__name__}: {error}.'
             ) from error
@@ -119,6 +140,7 @@ class Http:
             backoff_factor=self.backoff / 2,  # the library doubles it before the first use
             raise_on_status=False,
         )
+        retries.longest = self.timeout
         settings: dict[str, Any] = {"retries": retries, "timeout": self.timeout, "maxsize": self.concurrency}
         address = urllib.parse.urlsplit(self.url)
         proxy = urllib.request.getproxies().get(address.scheme)
@@ -149,9 +171,13 @@ def encode(array: NDArray[Any]) -> bytes:
     return json.dumps({"shape": array.shape, "dtype": "float32", "data": data}).encode()
 
 
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
 def decode_scores(body: bytes) -> NDArray[np.float64]:
     """The scores in a reply; ValueError, KeyError or TypeError where there are none."""
-    content = json.loads(body)
+    content = json.loads(body, parse_constant=_no_constant)
     if not isinstance(content, dict):
         raise TypeError(f"a {type(content).__name__}, not an object")
     if "scores" in content:
