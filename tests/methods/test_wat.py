@@ -14,7 +14,7 @@ from classwise import methods
 from classwise.attacks.kl_pgd import KlPgd
 from classwise.errors import UserError
 from classwise.methods.trades import Trades
-from classwise.methods.wat import Wat, theorem1
+from classwise.methods.wat import Wat, theorem1, theorem2
 
 K = len(NAMES)
 LABELS = [0, 0, 0, 1, 1, 2]
@@ -224,3 +224,40 @@ def test_the_update_keeps_what_the_bound_needs():
     assert found["average"] == pytest.approx(expected / 2, rel=1e-5)
     assert found["worst"] == pytest.approx(np.min(table, 0)[:K].max(), rel=1e-5)
     assert float(state["largest"]) == pytest.approx(np.max(table), rel=1e-5)
+
+
+# ---- Theorem 2 ---------------------------------------------------------------------------------------------------
+
+
+def test_the_second_bound_is_what_the_training_images_say():
+    """Of five, three and two images one, two and none are wrong: the worst class errs in 2 of 3."""
+    method = Wat()
+    assert theorem2(method.init(NAMES)) == {}
+    attacked = by_hand.records(train=by_hand.answers((4, 1, 2), (5, 3, 2)))
+    state = method.update(method.init(NAMES), attacked, valid(), 1)
+    assert state["train_error"].tolist() == pytest.approx([1 / 5, 2 / 3, 0])
+    assert state["train_images"].tolist() == [5, 3, 2]
+    found = theorem2(state, 0.1)
+    assert found["empirical"] == pytest.approx(2 / 3)
+    assert found["deviation"] == pytest.approx(3 * math.sqrt(3 * math.log(20) / 20))
+    assert found["corrected"] == pytest.approx(3 * math.sqrt(math.log(60) / 4))
+    assert found["room"] == pytest.approx((1 - found["empirical"] - found["deviation"]) / 2)
+    first, second = method.remarks(state)
+    assert first.startswith("Theorem 1")
+    assert second.startswith("Theorem 2")
+    assert "whatever the complexity is" in second
+
+
+def test_the_second_bound_says_how_much_complexity_it_bears():
+    state = {"train_error": torch.tensor([0.25, 0.5]), "train_images": torch.tensor([50_000.0, 50_000.0])}
+    deviation = 3 * math.sqrt(2 * math.log(40) / 200_000)
+    assert theorem2(state)["room"] == pytest.approx((0.5 - deviation) / 2)
+    assert (
+        f"once the complexity reaches {(0.5 - deviation) / 2:.3f}" in Wat().remarks({**Wat().init(NAMES), **state})[0]
+    )
+
+
+def test_a_checkpoint_of_an_earlier_version_has_the_first_bound_alone():
+    state = played(20, 0.1)[0]
+    assert theorem2(state) == {}
+    assert [said[:9] for said in Wat().remarks(state)] == ["Theorem 1"]

@@ -162,6 +162,18 @@ def test_a_training_alone_has_a_page(folders: list[Path], tmp_path: Path) -> Non
     assert [str(a["id"]) for tag, a in found.tags if tag == "section" and "id" in a] == ["training", "settings"]
 
 
+def test_a_training_says_on_its_page_what_it_said_at_its_end(tmp_path: Path) -> None:
+    folder = write_training(tmp_path / "wat")
+    (folder / "remarks.json").write_text(json.dumps(["Theorem 1: 2 < 3.", "Theorem 2: δ = 0.05."]), encoding="utf-8")
+    source = Page(report.build([folder], tmp_path / "page.html")).source
+    assert "<h3>wat</h3>" in source
+    assert "<li>Theorem 1: 2 &lt; 3.</li>" in source
+    assert "<li>Theorem 2: δ = 0.05.</li>" in source
+    (folder / "remarks.json").write_text("[", encoding="utf-8")
+    with pytest.raises(UserError, match=r"cannot read .*remarks\.json"):
+        report.build([folder], tmp_path / "page.html")
+
+
 def test_mistakes_are_told(folders: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     with pytest.raises(UserError, match="at least one run folder"):

@@ -172,5 +172,5 @@ def assert_same_run(out: Path, expected: Path) -> None:
     assert_same(content(out), content(expected), "last.pt")
     assert_same(content(out, "best.pt")["shown"], content(expected, "best.pt")["shown"], "best.pt")
     assert {path.name for path in out.iterdir()} <= {
-        "config.toml", "history.csv", "last.pt", "previous.pt", "best.pt"
+        "config.toml", "history.csv", "last.pt", "previous.pt", "best.pt", "remarks.json"
     }  # fmt: skip

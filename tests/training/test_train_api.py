@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from pathlib import Path
@@ -218,6 +219,15 @@ def test_what_never_begins_is_a_warning_and_a_remark(parts: dict[str, Any], sent
     with pytest.warns(UserWarning, match=sentence):
         done = run(small(tmp_path, **parts), tmp_path / "run")
     assert re.search(sentence, done.remarks()[0])
+
+
+def test_what_a_training_says_at_its_end_is_kept_for_the_page(tmp_path: Path) -> None:
+    done = run(small(tmp_path, method={"name": "wat", "steps": 2}), tmp_path / "run")
+    said = json.loads((done.folder / "remarks.json").read_text(encoding="utf-8"))
+    assert [sentence[:9] for sentence in said] == ["Theorem 1", "Theorem 2"]
+    assert tuple(said) == done.remarks()
+    run(small(tmp_path), tmp_path / "run", overwrite=True)
+    assert not (done.folder / "remarks.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from classwise.records import CLEAN, Array, Records
 from classwise.spec import Bounds, Count
 
 _ATTACK = "wat"  # the training attack on validation images
+DELTA = 0.05  # of Theorem 2: how often it may fail
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class Wat(Trades):
     """Fields of trades; η, the step of the game (0.001 to 0.5 in the paper); protocol; valid_batch: see above.
 
     State: `loss` V of the last epoch, `cost` Σ_τ V and `least` min_τ V of each class, each also over all images
-    (`…_all`); `rounds` so far, `played` Σ_τ Σ_k w_k V_k, `largest` V of all.
+    (`…_all`); `rounds` so far, `played` Σ_τ Σ_k w_k V_k, `largest` V of all; `train_error` and `train_images` of each
+    class in the last epoch, under the training attack.
     """
 
     eta: Annotated[float, Bounds(above=0, note="trades is the method whose weights do not move.")] = 0.1
@@ -65,6 +67,7 @@ class Wat(Trades):
             **_parted("cost", zeros),
             **_parted("least", zeros + math.inf),
             **{name: torch.tensor(0.0) for name in ("rounds", "played", "largest")},
+            **{name: zeros[:-1].clone() for name in ("train_error", "train_images")},
         }
 
     def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:
@@ -82,6 +85,7 @@ class Wat(Trades):
             "rounds": state["rounds"] + 1,
             "played": played,
             "largest": torch.maximum(state["largest"].cpu().double(), loss.amax()),
+            **_train_errors(train),
         }
         return {**state, **{name: value.to(state["weight"]) for name, value in new.items()}}
 
@@ -90,6 +94,9 @@ class Wat(Trades):
         return theorem1(state, self.eta)
 
     def remarks(self, state: State) -> tuple[str, ...]:
+        return (*self._theorem1(state), *_theorem2(state))
+
+    def _theorem1(self, state: State) -> tuple[str, ...]:
         found = self.bound(state)
         if not found:
             return ()
@@ -158,6 +165,61 @@ def theorem1(state: State, eta: float) -> dict[str, float]:
         "holds": float(holds),
         "always": (math.expm1(scaled) / scaled if scaled else 1.0) * average + regret,
     }
+
+
+def theorem2(state: State, delta: float = DELTA) -> dict[str, float]:
+    """Theorem 2 as far as a run can say it, with the 0-1 loss, B = 1; empty before the first epoch is over.
+
+        R_wc  ≤  max_k R̂_k  +  2 max_k ℜ_{S_k}  +  3 √(K log(2/δ) / (2|S|))        with probability at least 1 − δ
+                 empirical      complexity               deviation
+
+    R_wc is the worst class's robust error on new images, R̂_k that of class k on the training images S_k: here under
+    the training attack, in the last epoch, which is at most the theorem's maximum over the ball. The Rademacher
+    complexity ℜ of the attacked loss of a network is not known; `room` is how large it may be before the bound is 1.
+    `corrected` is the deviation with the theorem's two liberties taken back: it maximises over K events of probability
+    1 − δ each without paying for it, and takes all classes as equally many: 3 √(log(2K/δ) / (2 min_k |S_k|)).
+    """
+    images = state.get("train_images")
+    if images is None or not bool((images > 0).any()):
+        return {}
+    classes, count = len(images), images.double()
+    empirical = float(state["train_error"].double()[count > 0].amax())
+    deviation = 3 * math.sqrt(classes * math.log(2 / delta) / (2 * float(count.sum())))
+    smallest = float(count[count > 0].amin())
+    return {
+        "empirical": empirical,
+        "deviation": deviation,
+        "corrected": 3 * math.sqrt(math.log(2 * classes / delta) / (2 * smallest)),
+        "room": (1 - empirical - deviation) / 2,
+    }
+
+
+def _theorem2(state: State) -> tuple[str, ...]:
+    found = theorem2(state)
+    if not found:
+        return ()
+    known = found["empirical"] + found["deviation"]
+    left = (
+        f"it says nothing once the complexity reaches {found['room']:.3f}"
+        if found["room"] > 0
+        else "it says nothing, whatever the complexity is"
+    )
+    return (
+        f"Theorem 2 on this run's training images (0-1 loss, δ = {DELTA:g}): the worst class's robust error is at most "
+        f"{known:.3f} = {found['empirical']:.3f} + {found['deviation']:.3f}, plus twice the Rademacher complexity of "
+        f"the attacked network, which is not computed; {left}. Paying for all classes, the deviation is "
+        f"{found['corrected']:.3f}.",
+    )
+
+
+def _train_errors(train: Records | None) -> State:
+    """The share of each class's training images that the training attack broke, and how many they are."""
+    if train is None:
+        return {}
+    wrong = np.bincount(train.label, ~train.correct, minlength=train.num_classes)
+    count = np.bincount(train.label, minlength=train.num_classes)
+    error = np.where(count > 0, ratio(wrong, count), 0.0)
+    return {"train_error": torch.from_numpy(error), "train_images": torch.from_numpy(count.astype(np.float64))}
 
 
 def _trades_losses(valid: Records, beta: Array) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from classwise.errors import UserError
 from classwise.figures import epochs
 from classwise.metrics import groups
 from classwise.report import charts, commands, data, flips, sections
-from classwise.results import Audit, told_apart, write_text
+from classwise.results import REMARKS, Audit, told_apart, write_text
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("dom.js", "table.js", "confusion.js", "charts.js", "page.js")
@@ -51,6 +51,7 @@ class Runs:
 
     audits: Mapping[str, Audit]
     histories: Mapping[str, pd.DataFrame]
+    remarks: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what trainings said at their end
 
 
 def build(
@@ -89,7 +90,20 @@ def read(folders: Sequence[Path], names: Sequence[str] | None = None) -> Runs:
     return Runs(
         {chosen[path] or name: Audit.load(path) for name, path in zip(told_apart(audited), audited, strict=True)},
         {chosen[path] or name: epochs.read(path) for name, path in zip(told_apart(trained), trained, strict=True)},
+        {chosen[path] or name: _remarks(path) for name, path in zip(told_apart(trained), trained, strict=True)},
     )
+
+
+def _remarks(folder: Path) -> list[str]:
+    """What the training said at its end; nothing where it has not ended, or said nothing."""
+    path = folder / REMARKS
+    if not path.is_file():
+        return []
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {path}: {error}. Delete it to do without.") from error
+    return [str(sentence) for sentence in said]
 
 
 def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: str) -> str:
@@ -113,6 +127,7 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
             for (name, audit), own in zip(runs.audits.items(), kept, strict=True)
         ],
         "charts": [(drawing.figure, Markup(drawing.svg), drawing.problem) for drawing in drawn],
+        "remarks": {name: said for name, said in runs.remarks.items() if said},
         "comparison": sections.comparison(runs.audits, base),
     }
     return _template().render(**context, **_inlined(payload), sections=_shown_sections(runs, drawn))
@@ -138,6 +153,8 @@ def _shown_sections(runs: Runs, drawn: Sequence[charts.Drawing]) -> list[tuple[s
     there = {drawing.figure.section for drawing in drawn} | {"settings"}
     if runs.audits:
         there |= {"classes", "confusion", "intervals", "findings", "groups"}
+    if any(runs.remarks.values()):
+        there.add("training")
     there = there - {"comparison"} | ({"comparison"} if len(runs.audits) > 1 else set())
     return [(anchor, name) for anchor, name in _SECTIONS.items() if anchor in there]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from classwise.evaluation.folder import check_same, fingerprint_data, fingerprin
 from classwise.evaluation.inputs import default_device, usable
 from classwise.models import load_model, read_checkpoint
 from classwise.models.loading import names_code
-from classwise.results import Audit, refuse_other_kind, write_text
+from classwise.results import REMARKS, Audit, refuse_other_kind, write_text
 from classwise.run_folder import read_config
 from classwise.run_lock import writing
 from classwise.storage import remove
@@ -51,7 +52,7 @@ _FILES = ("config.toml", "history.csv", LAST, NEXT, PREVIOUS, BEST)
 #: What trackers and studies leave beside them; W&B has a folder of its own for every run.
 _BESIDE = (
     NOT_FINITE.format("*"), "*.partial", "tensorboard/events.out.tfevents.*", "mlflow-run.txt", "wandb-run.txt",
-    "job.json", "log.txt",
+    "job.json", "log.txt", REMARKS,
 )  # fmt: skip
 
 
@@ -109,6 +110,8 @@ def train(
         with watch.watching():
             fit(training, start, watch)
         processes.wait()
+        if processes.first and (remarks := Trained(folder).remarks()):
+            write_text(folder / REMARKS, json.dumps(remarks, indent=1, ensure_ascii=False))
     return Trained(folder, root, quiet=not processes.first, trust=trust or names_code(chosen.model.spec))
 
 
