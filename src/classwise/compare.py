@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.text import Text
 
 from classwise import comparable, tables
+from classwise.arguments import checked
 from classwise.errors import UserError, unknown
 from classwise.format import alpha, distance, fixed, interval, level, p_value, percent, points
 from classwise.metrics import agreement, average, cv, difference, intervals, mcd, overall, paired, rho, worst
@@ -108,6 +109,7 @@ class Comparison:
     __repr__ = __str__
 
 
+@checked
 def compare(
     runs: Mapping[str, Audit] | Sequence[str | Path],
     base: str | None = None,

@@ -20,9 +20,9 @@ def place_of(name: str | int, names: Sequence[str], kind: str) -> int:
     raise unknown(kind, text, names)
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
+def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
     """An error for a name that does not exist, naming the nearest one that does."""
-    names = sorted(known)
+    names, name = sorted(known), str(name)
     by_lower = {known_name.lower(): known_name for known_name in names}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     hint = f"; did you mean {by_lower[near[0]]!r}?" if near else "."

@@ -21,6 +21,7 @@ import pandas as pd
 import pyarrow as pa
 
 from classwise import run_folder, sealed
+from classwise.arguments import checked
 from classwise.errors import UserError, unknown
 
 Array = npt.NDArray[Any]
@@ -280,6 +281,7 @@ class Records:
         sealed.write(path, columns, self.meta.to_json())
 
     @classmethod
+    @checked
     def read(cls, paths: str | Path | Iterable[str | Path]) -> Records:
         """Records from one Parquet file, several, or a folder of parts (or a run folder that has one).
 

@@ -13,6 +13,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from classwise import metrics, points, tables, verdict
+from classwise.arguments import checked
 from classwise.errors import UserError, unknown
 from classwise.findings import Finding, Level
 from classwise.format import interval, percent
@@ -169,10 +170,9 @@ class Audit:
             write_text(folder / "tables" / "areas.csv", self.areas().to_csv(index=False))
 
     @classmethod
+    @checked
     def load(cls, folder: str | Path) -> Audit:
         """A finished audit from its run folder."""
-        if not isinstance(folder, (str, Path)):
-            raise UserError(f"an audit is loaded from its run folder, a path; got {folder!r}.")
         folder = Path(folder)
         findings, timing, confidence = _read_summary(folder)
         return cls(Records.read(folder), findings, timing, read_config(folder), folder, confidence)

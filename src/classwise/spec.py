@@ -126,7 +126,7 @@ def convert(value: Any, kind: Any, where: str) -> Any:
             bounds.check(made, where)
         return made
     if origin in (typing.Union, types.UnionType):
-        if type(None) in args and (value is None or value in ("none", "None", "")):
+        if type(None) in args and (value is None or (isinstance(value, str) and value in ("none", "None", ""))):
             return None
         failures = []
         for option in (a for a in args if a is not type(None)):

@@ -30,7 +30,7 @@ class Threat:
     eps: float = 8 / 255
 
     def __post_init__(self) -> None:
-        if self.norm not in ("linf", "l2"):
+        if str(self.norm) not in ("linf", "l2"):
             raise UserError(f"norm {self.norm!r} is not known; use 'linf' or 'l2'.")
         eps = number(self.eps)
         limit = 1.0 if self.norm == "linf" else float("inf")

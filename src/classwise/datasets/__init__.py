@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from classwise import spec as specs
+from classwise.arguments import checked
 from classwise.datasets.images import Images
 from classwise.datasets.tensors import from_user
 from classwise.errors import UserError, place_of, unknown
@@ -49,6 +50,7 @@ def class_names(spec: str) -> tuple[str, ...] | None:
     return tuple(known for number, known in enumerate(names) if number not in gone)
 
 
+@checked
 def load(spec: str, root: str | Path | None = None, split: str = "test", download: bool = False) -> Images:
     """The images a spec names, such as ``cifar10`` or ``folder:resize=32,crop=32``.
 

@@ -18,6 +18,7 @@ from torch import nn
 import classwise
 from classwise import attacks as attack_files
 from classwise import findings as record_findings
+from classwise.arguments import checked
 from classwise.attacks.rows import Attack, for_classes, needs_gradient
 from classwise.datasets.images import Images
 from classwise.errors import UserError, unknown
@@ -49,6 +50,7 @@ from classwise.threat import Norm
 from classwise.trust import trusting
 
 
+@checked
 @one_writer
 def audit(
     model: nn.Module | str | Path | Any,

@@ -27,6 +27,7 @@ from torch import nn
 
 from classwise import anytime
 from classwise.anytime import Standing
+from classwise.arguments import checked
 from classwise.attacks.rows import Attack
 from classwise.datasets.images import Images, IntArray
 from classwise.errors import UserError
@@ -44,6 +45,7 @@ from classwise.threat import Norm
 from classwise.trust import trusting
 
 
+@checked
 @one_writer
 def find_worst(
     model: nn.Module | str | Path | Any,

@@ -23,7 +23,7 @@ from classwise.records import CLEAN, Array
 from classwise.spec import Count, convert, number
 from classwise.threat import Norm, Threat
 
-Eps: TypeAlias = "float | str | Mapping[str, float | str] | Sequence[float] | Sequence[str] | Tensor"
+Eps: TypeAlias = float | str | Mapping[str, float | str] | Sequence[float] | Sequence[str] | Tensor | Array
 
 
 def images_of(
@@ -138,6 +138,8 @@ def radii(eps: Eps, images: Images, norm: Norm) -> tuple[Threat, Array]:
 
 def _radii_by_example(eps: Any, count: int) -> Array:
     """One radius for all examples, or those given for each."""
+    if isinstance(eps, Tensor) and (eps.layout != torch.strided or eps.is_meta):
+        raise UserError(f"eps is a {eps.layout} tensor on {eps.device}; give a dense one that holds values.")
     given = eps.detach().cpu().numpy() if isinstance(eps, Tensor) else eps
     if not isinstance(given, (np.ndarray, list, tuple)) or np.ndim(given) == 0:
         return np.full(count, number(given.item() if isinstance(given, np.ndarray) else given))

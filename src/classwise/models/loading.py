@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from classwise.arguments import checked
 from classwise.errors import UserError
 from classwise.models import registry
 from classwise.models.black_box import load_black_box, names_black_box
@@ -27,6 +28,7 @@ FACTORY = re.compile(r"(?P<path>.+\.py):(?P<name>\w+)")
 FILES = (".pt", ".pth", ".ts", ".pt2", ".ckpt", ".tar", ".safetensors", ".bin", ".pkl")
 
 
+@checked
 def load_model(
     spec: Any,
     weights: str | Path | None = None,

@@ -67,12 +67,15 @@ class Normalized(nn.Module):
 
 def constants(normalize: Normalization) -> Constants | None:
     """(mean, std) from a known name, text such as ``mean=0.5;0.5;0.5,std=0.2;0.2;0.2`` or two sequences."""
-    if normalize is None or normalize in ("none", ""):
+    if normalize is None or (isinstance(normalize, str) and normalize in ("none", "")):
         return None
     if not isinstance(normalize, str):
-        if len(normalize) != 2:
-            raise UserError(f"normalisation is a pair (mean, std), got {normalize!r}.")
-        mean, std = (tuple(float(value) for value in part) for part in normalize)
+        try:
+            mean, std = (tuple(float(value) for value in part) for part in normalize)
+        except (TypeError, ValueError):
+            raise UserError(
+                f"normalisation is a name or a pair (mean, std) of one number per channel each, got {normalize!r:.80}."
+            ) from None
         return mean, std
     if "=" in normalize:
         _, options = split(f"normalize:{normalize}")

@@ -17,6 +17,7 @@ from rich.text import Text
 from torch import nn
 
 from classwise import methods
+from classwise.arguments import checked
 from classwise.errors import UserError
 from classwise.evaluation.audit import audit
 from classwise.evaluation.folder import check_same, fingerprint_data, fingerprint_model, plain
@@ -56,6 +57,7 @@ _BESIDE = (
 )  # fmt: skip
 
 
+@checked
 def train(
     source: str | Path | dict[str, Any] | Recipe,
     *,
