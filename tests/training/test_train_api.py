@@ -158,7 +158,7 @@ def test_checkpoints_without_settings_are_not_written_over(tmp_path: Path) -> No
 
 def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("")
-    with pytest.raises(UserError, match=r"cannot use .*run as a run folder"):
+    with pytest.raises(UserError, match=r"run is a file; --out must be a folder"):
         run(small(tmp_path), tmp_path / "run")
 
 
