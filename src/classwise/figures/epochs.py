@@ -46,7 +46,7 @@ def draw(
         points,
         highlight,
         epoch_axis(history),
-        y=f"{what} accuracy" + (" less the mean of the classes" if less_mean else ""),
+        y=f"{what} accuracy" + (" less the mean" if less_mean else ""),
         domain=domain or (_reach([points]) if less_mean else (0.0, _upper(points))),
         overall=overall if len(overall) else None,
     )

@@ -26,7 +26,7 @@ from classwise.studies.parts.replaced_background import KINDS, NO_MASK, ORIGINAL
 
 GRABCUT = "grabcut"
 _SHOWN = 3  # images of either kind
-_MANY, _SMALL, _LARGE = 6, 44, 120  # columns from which pictures are small, and their sides in points
+_MANY, _SMALL, _LARGE = 6, 60, 120  # columns from which pictures are small, and their sides in points
 
 
 def make_masks(
