@@ -319,7 +319,7 @@ def pseudo_label(
     typer.echo(f"{int((labels >= 0).sum()):,} of {len(labels):,} images labelled, in {out}.")
 
 
-app.command("study", context_settings=cli_studies.STUDY_CONTEXT)(cli_studies.study)
+app.command("study", cls=cli_studies.StudyCommand, context_settings=cli_studies.STUDY_CONTEXT)(cli_studies.study)
 app.command("reproduce")(cli_studies.reproduce)
 
 

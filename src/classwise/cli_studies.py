@@ -12,12 +12,15 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from typer.core import TyperCommand
 
-from classwise.errors import UserError
+from classwise.errors import UserError, unknown
 from classwise.stopping import exit_code
 
 if TYPE_CHECKING:
     from classwise.studies import Outcome, Study
+
+_NAMED = "classwise.study"  # which study is asked about
 
 #: Options of a study that are not fields of it are errors; everything after its name is read by `_options`.
 STUDY_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -69,11 +72,14 @@ def study(
 ) -> None:
     """Do a study: its trainings and audits, then its tables, figures and verdicts.
 
-    A study's own options come with it (classwise list studies): --model, --recipe, --set, --per-class, --attack, …
+    A study's own options come with it: --model, --recipe, --set, --per-class, --attack, … See: classwise study NAME
+    --help.
     """
     from classwise import studies
 
-    chosen = studies.parse(name, _options(context.args, name))
+    given = _options(context.args, name)
+    _check_known(given, name, context)
+    chosen = studies.parse(name, given)
     place, resources = _where(root, download, device, trust, jobs, cpus, gpus, retries)
     folder = out or Path("runs") / name
     if dry_run:
@@ -149,6 +155,51 @@ def _duration(hours: float | None) -> str:
     if hours is None:
         return "?"
     return f"{60 * hours:.0f} min" if hours < 2 else f"{hours:.0f} h" if hours < 48 else f"{hours / 24:,.0f} days"
+
+
+class StudyCommand(TyperCommand):
+    """``study NAME --help`` shows the options of that study besides those of every one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        from classwise import studies
+
+        ctx.meta[_NAMED] = next((word for word in args if word in studies.names()), None)
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        if (name := ctx.meta.get(_NAMED)) is not None:
+            _show_options(name)
+
+
+def _show_options(name: str) -> None:
+    """The study's own options: what each takes, its default, and what it means."""
+    from rich.table import Table
+
+    from classwise import studies
+    from classwise.studies.frame.options import options
+
+    console = Console()
+    console.print(f"[bold]{escape(name)}[/]: {escape(studies.describe(name))}\n")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("option", overflow="fold")
+    table.add_column("what it is", overflow="fold", ratio=1)
+    for option in options(studies.study_class(name)):
+        default = f" [default: {option.default}]" if option.default else ""
+        table.add_row(escape(f"{option.flag} {option.kind}"), escape(option.meaning + default))
+    console.print(table)
+
+
+def _check_known(given: Mapping[str, Any], name: str, context: typer.Context) -> None:
+    """Raise for an option that neither the study has nor every study, with the near miss among both."""
+    from classwise import studies
+    from classwise.studies.frame.options import flag
+
+    own = [field.name for field in dataclasses.fields(studies.study_class(name))]
+    common = [text for parameter in context.command.params for text in parameter.opts if text.startswith("--")]
+    for key in given:
+        if key not in own:
+            raise unknown(f"option of the study {name}", flag(key), [*map(flag, own), *common])
 
 
 def _options(arguments: Sequence[str], name: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from typer.testing import CliRunner
 from classwise import cli_studies, published, studies
 from classwise.cli import app
 from classwise.errors import UserError
+from classwise.studies.frame.options import options
+from classwise.studies.homing import Homing
 
 QUICK = ("--per-class", "3", "--attack", "pgd-2", "--no-progress")
 
@@ -34,7 +37,9 @@ def test_options_are_the_studys_fields() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["weight-norm", "--modle", "x"], "unknown setting of weight-norm 'modle'; did you mean 'model'"),
+        (["weight-norm", "--modle", "x"], "unknown option of the study weight-norm '--modle'; did you mean '--model'"),
+        (["weight-norm", "--jbos", "2"], "unknown option of the study weight-norm '--jbos'; did you mean '--jobs'"),
+        (["weight-norm", "--per_clas", "2"], "did you mean '--per-class'"),
         (["weight-nrom"], "unknown study 'weight-nrom'; did you mean 'weight-norm'"),
         (["weight-norm", "--model"], "--model needs a value"),
         (["weight-norm", "runs/he"], "'runs/he' is not an option"),
@@ -95,6 +100,38 @@ def test_a_finished_run_folder_stands_for_a_job(models: dict[str, Path], tmp_pat
     assert copied.read_bytes() == given.read_bytes()
     with pytest.raises(UserError, match="made with other settings"):
         run(*command[:-1], str(tmp_path / "other"), "--use", f"madry={models['standard']}")
+
+
+@pytest.mark.parametrize("name", studies.names())
+def test_every_option_of_a_study_is_explained(name: str) -> None:
+    for option in options(studies.study_class(name)):
+        assert len(option.meaning.split()) > 1, f"{name} {option.flag}: {option.meaning!r}"
+        assert option.kind
+
+
+def test_help_shows_a_studys_own_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for order in (["study", "homing", "--help"], ["study", "--help", "homing"], ["study", "homing", "-h"]):
+        text = run(*order)
+        lines = {line.split()[0]: line for line in text.splitlines() if line.startswith("--")}
+        assert set(lines) == {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(Homing)}
+        assert "pgd-20" in lines["--attack"]
+        assert "linf|l2" in lines["--norm"]
+        assert "the checkpoint audited, best or last" in lines["--which"]
+        assert "--dry-run" in text
+    assert "the checkpoint audited" not in run("study", "--help")
+
+
+def test_what_an_option_takes_and_means() -> None:
+    found = {option.flag: option for option in options(studies.study_class("temperature"))}
+    assert found["--inv-temperature"].kind == "numbers, 1,2,3"
+    assert found["--inv-temperature"].default == "1.0,2.0,5.0,10.0,50.0"
+    assert found["--model"].meaning == "checkpoints or run folders, NAME=PATH to name one"
+    assert found["--protocol"].kind == "any|final"
+    assert found["--per-class"].kind == "whole number"
+    assert found["--norm"].default == ""
+    white = {option.flag: option for option in options(studies.study_class("background"))}
+    assert white["--pairing"].meaning.endswith("controls (random, black), each trained once")  # not: Of white
 
 
 def test_every_study_is_listed() -> None:

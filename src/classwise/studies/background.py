@@ -41,8 +41,8 @@ class Background(OfModels):
     part: mnist, white, or both; without a model or recipe only mnist. protocol: "final" judges the last step alone, as
     the paper does, and attacks what is wrong already too; "any" leaves an image at the first point that breaks it.
     Of mnist: mnist_recipe, mnist_set: the training, of any grey data set, and settings of it to change; mnist_eps: of
-    training and attack; mnist_attack; pairing: which classes share a background (pairs, shifted, both, halves), and
-    controls (random, black), each trained once.
+    training and attack; mnist_attack: what robustness is measured by; pairing: which classes share a background
+    (pairs, shifted, both, halves), and controls (random, black), each trained once.
     Of white: attack: what robustness is measured by; class_name: the class in question, by default the first model's
     weakest; masks: a file, a folder or grabcut; colour: backgrounds, the one in question first, then controls (a
     colour, noise, mean); others: images of each other class; adjusted: the name of the model trained for the class.
