@@ -1,0 +1,163 @@
+"""What a plan does, in the words in which the papers' settings are written (`classwise.published.settings`).
+
+Read from the jobs themselves, not from the plan's options: the recipe of each training as it will be run, and the
+attack, radius and images of each audit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from classwise import attacks, methods, spec
+from classwise.attacks import Attack
+from classwise.attacks.fgsm import Fgsm
+from classwise.attacks.pgd import Pgd
+from classwise.attacks.transfer import Transfer
+from classwise.published.settings import StatedAttack
+from classwise.studies.frame.graph import Audit, Derive, Graph, Job, Train
+from classwise.studies.reproduction.data_sets import ABOUT
+from classwise.training import recipe
+
+BEST = "best on held-out images"
+_STARTS = {"uniform": "random", "gaussian": "random", "none": "the image"}
+_EPOCH = re.compile(r"/epochs?[/-]?0*(\d+)\.pt$")
+
+
+@dataclass(frozen=True)
+class Used:
+    """A model under one attack: its data set and method, and by the papers' keys how it is trained and attacked."""
+
+    job: str
+    data: str
+    method: str
+    training: Mapping[str, Any]
+    attack: StatedAttack
+    images: int | str
+
+
+@functools.cache
+def loaded(source: str, changes: tuple[str, ...] = ()) -> recipe.Recipe:
+    """A recipe, read once: many jobs of a plan differ only in their audits."""
+    return recipe.load(source, changes)
+
+
+def used(graph: Graph) -> list[Used]:
+    """Every model of the graph under every attack, and on clean images."""
+    return [found for job in graph for found in _of(job, graph)]
+
+
+def trainings(graph: Graph) -> list[recipe.Recipe]:
+    """The recipes that are trained."""
+    return [loaded(job.recipe, job.changes) for job in graph if isinstance(job, Train)]
+
+
+def _of(job: Job, graph: Graph) -> Iterator[Used]:
+    if isinstance(job, Audit):
+        model, data, eps, given, options = job.model, job.data, job.eps, job.attacks, job.options
+    elif isinstance(job, Derive) and {"model", "data", "eps", "attack", "per_class"} <= set(job.arguments):
+        options = job.arguments
+        model, data, eps, given = options["model"], options["data"], options["eps"], (options["attack"],)
+    else:
+        return
+    training = _training_of(model, graph)
+    facts = {"weights": model} if training is None else _training(loaded(training.recipe, training.changes), model)
+    method = "given" if training is None else methods.name_of(loaded(training.recipe, training.changes).method)
+    name, inside = spec.split(data)
+    images = _images(name, options.get("per_class") or inside.get("per_class"))
+    norm = options.get("norm") or "linf"
+    for text in ("clean", *given):
+        yield Used(job.name, name, method, facts, _attack(text, spec.number(eps), norm, graph), images)
+
+
+def _training_of(model: str, graph: Graph) -> Train | None:
+    job = graph.jobs.get(model.partition("}")[0].removeprefix("{"))
+    return job if isinstance(job, Train) else None
+
+
+def _images(data: str, per_class: Any) -> int | str:
+    if per_class is None:
+        return "all"
+    known = ABOUT.get(data)
+    count = int(per_class)
+    return "all" if known is not None and count * known.classes >= known.test else count
+
+
+def _training(own: recipe.Recipe, model: str) -> dict[str, Any]:
+    """A recipe by the keys of `StatedTraining`."""
+    optimizer, rates = spec.split(own.train.optimizer)
+    schedule, options = spec.split(own.train.schedule)
+    steps = getattr(own.method, "steps", 0)
+    step = getattr(own.method, "step", None)
+    found: dict[str, Any] = {
+        "network": _network(own.model.spec),
+        "weights": "trained here" if own.model.weights is None else "fine-tuned",
+        "epochs": own.train.epochs,
+        "checkpoint": _checkpoint(own, model),
+        "optimizer": optimizer,
+        "lr": float(rates.get("lr", "nan")),
+        "momentum": float(rates.get("momentum", 0)),
+        "weight_decay": float(rates.get("weight_decay", 0)),
+        "schedule": "three stages" if own.train.phases else schedule,
+        "batch": own.train.batch,
+        "train_images": own.data.per_class or own.data.limit or "all",
+        "held_out": own.data.validation,
+        "settings": methods.settings(own.method),
+    }
+    if schedule == "step":
+        found["milestones"] = tuple(int(number) for number in re.findall(r"\d+", options.get("milestones", "")))
+    if steps:
+        found |= {"train_steps": steps, "train_eps": own.threat.eps}
+        found["train_step"] = own.threat.eps / 4 if step is None else spec.number(step)
+        found["train_start"] = _STARTS[getattr(own.method, "start", "uniform")]
+    return found
+
+
+def _network(text: str) -> str:
+    """A network without its head and stem; a width of its own is kept, being another network."""
+    name, options = spec.split(text)
+    rest = {key: value for key, value in options.items() if key not in ("head", "stem")}
+    return name + (":" + ",".join(f"{key}={value}" for key, value in rest.items()) if rest else "")
+
+
+def _checkpoint(own: recipe.Recipe, model: str) -> int | str:
+    if found := _EPOCH.search(model):
+        return int(found[1])
+    return own.train.epochs if model.endswith("last.pt") or own.validate.select == "last" else BEST
+
+
+def _attack(text: str, eps: float, norm: str, graph: Graph) -> StatedAttack:
+    """An attack by the papers' keys; of a transfer attack the settings are those of what crafts."""
+    name = spec.leading(spec.split(text)[0])[0].replace("-", "_")
+    if name in ("clean", "autoattack"):
+        return StatedAttack(attack=name, eps=eps, norm=norm)
+    (own,) = attacks.parse(text).values()
+    fields = {part.name: getattr(own, part.name) for part in dataclasses.fields(own)}  # type: ignore[arg-type]
+    made: dict[str, Any] = {"attack": name, "eps": eps, "norm": norm, "settings": fields}
+    if isinstance(own, Transfer):
+        made["surrogate"] = _surrogate(own.model or "", graph)
+        return StatedAttack(**made, **_steps(own.crafting, eps))
+    if name == "temperature_pgd" and fields["inv_temperature"] == 1 and not fields["sound"]:
+        made["attack"] = "pgd"  # as which it is audited
+    if name == "nattack":
+        made["start"] = "random"
+    return StatedAttack(**made, **_steps(own, eps))
+
+
+def _steps(own: Attack, eps: float) -> dict[str, Any]:
+    if not isinstance(own, Pgd):
+        return {}
+    default = eps if isinstance(own, Fgsm) else eps / 4
+    return {"steps": own.steps, "step": default if own.step is None else own.step, "start": _STARTS[own.start]}
+
+
+def _surrogate(model: str, graph: Graph) -> str:
+    training = _training_of(model, graph)
+    if training is None:
+        return model
+    own = loaded(training.recipe, training.changes)
+    return f"{methods.name_of(own.method)} {_network(own.model.spec)}"
