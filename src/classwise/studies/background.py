@@ -28,6 +28,7 @@ from classwise.studies.frame.subjects import Subject, recipe_subject
 from classwise.studies.parts import background_pictures, replaced_background, shared_background
 from classwise.studies.parts.background_pictures import GRABCUT
 from classwise.studies.parts.replaced_background import ORIGINAL, View, chosen_class, views
+from classwise.studies.parts.temperature_sweep import PAPERS_ATTACK, is_the_papers
 from classwise.studies.parts.together import require_same_setting
 from classwise.training.recipe import load
 
@@ -207,11 +208,11 @@ class Background(OfModels):
                 *replaced_background.claims(models, name, self.adjusted),
                 replaced_background.bright(names[0], first, quality, name),
             ],
-            (
+            [
                 f"The class in question is {name}; {left_out} of {len(quality)} images have no usable mask and were "
-                "left out everywhere. The paper uses all images, with masks made in a way it does not say.",
-                f"The paper attacks with Temperature-PGD at 1/T = 5; here with {self.attack}.",
-            ),
+                "left out everywhere. The paper uses all images, with masks made by hand.",
+                *([] if is_the_papers(self.attack) else [PAPERS_ATTACK.format(self.attack)]),
+            ],
             background_pictures.outcome(_PICTURES, pictures).data,
         )
 

@@ -21,6 +21,7 @@ from classwise.records import Records
 from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.parts import over_seeds
 from classwise.studies.parts.over_seeds import change_of, points
+from classwise.studies.parts.temperature_sweep import PAPERS_ATTACK, is_the_papers
 from classwise.studies.parts.together import halves, smallest
 from classwise.studies.parts.variants import (
     Variant,
@@ -77,9 +78,14 @@ class Beta(Variants):
             },
             {"sweep": sweep_chart(runs, title, highlight)},
             _claims(runs, names, lowest, base) if lowest < base else (),
-            (*self.notes(), f"The paper attacks with Temperature-PGD at 1/T = 5; here with {', '.join(self.attack)}."),
+            self.notes(),
             {"sweep": sweep_rows(runs, title)},
         )
+
+    def notes(self) -> tuple[str, ...]:
+        """What the intervals leave out, and what is not the paper's attack."""
+        here = "" if all(map(is_the_papers, self.attack)) else ", ".join(self.attack)
+        return (*super().notes(), *([PAPERS_ATTACK.format(here)] if here else ()))
 
     def _values(self, base: float) -> list[float]:
         return sorted({*self.beta, base})

@@ -30,9 +30,9 @@ from classwise.storage import safe_name
 from classwise.studies.frame.epochs import kept
 from classwise.studies.frame.graph import Job
 from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.frame.study import OfModels
 from classwise.studies.frame.subjects import Subject
 from classwise.studies.parts.together import CV_RATIO, halves, smallest, times
+from classwise.studies.parts.under_attack import UnderAttack
 from classwise.studies.parts.verdicts import Sample, classes, either, exceeds, falls_short, images
 from classwise.training.history import accuracies
 
@@ -47,26 +47,24 @@ _NOTABLE = 0.01  # a smaller gap between classes, as a fraction, is none
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassBias(OfModels):
+class ClassBias(UnderAttack):
     """Standard against adversarial training, class by class.
 
     Give for each data set one standard model and at least one other, as models or recipes, of several data sets at once
     if you like. standard: the word in a model's name that says it is the standard one, as in mnist-standard. attack:
-    the attack robustness is measured by.
+    the attack robustness is measured by; attack_for: another for some of them, NAME=ATTACK, by model or data set.
     """
 
-    attack: str = "pgd-20"
     standard: str = "standard"
 
     def jobs(self) -> list[Job]:
         self._pairs()
-        options = {"per_class": self.per_class, "seed": self.seed}
         over_epochs = [
-            model.audit(_epoch_audit(epoch), [self.attack], **options)
+            model.audit(_epoch_audit(epoch), [self.attack_on(subject)], **self.audit_options())
             for subject in self.trained()
             for epoch, model in kept(subject)
         ]
-        return self.audited(self.attack) + over_epochs
+        return self.audited() + over_epochs
 
     def outcome(self, done: Done) -> Outcome:
         pairs = self._pairs()

@@ -16,23 +16,35 @@ import pandas as pd
 
 from classwise.errors import UserError
 from classwise.records import CLEAN, Records
+from classwise.studies.frame.graph import Job
 from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.parts import over_seeds
 from classwise.studies.parts.over_seeds import change_of, points
 from classwise.studies.parts.variants import Variant, Variants, check_sweep, sweep_chart, sweep_rows, with_setting
 from classwise.studies.parts.verdicts import all_held
 
+_SUITE = "autoattack"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Eta(Variants):
     """WAT's η swept.
 
-    recipe: of wat. base: the recipe it is measured against, of TRADES. eta: the values.
+    recipe: of wat. base: the recipe it is measured against, of TRADES. eta: the values. autoattack_per_class: images of
+    each class that AutoAttack sees besides, 0 for none.
     """
 
     recipe: str = "desk/cifar10/wat"
     base: str = "desk/cifar10/trades"
     eta: tuple[float, ...] = (0.01, 0.05, 0.1, 0.5)
+    autoattack_per_class: int = 0
+
+    def jobs(self) -> list[Job]:
+        if not self.autoattack_per_class:
+            return super().jobs()
+        subjects = [self._subject(variant, seed) for variant in self.variants() for seed in self.seeds]
+        size = self.autoattack_per_class
+        return [*super().jobs(), *(each.audit(_SUITE, [_SUITE], per_class=size, seed=self.seed) for each in subjects)]
 
     def variants(self) -> list[Variant]:
         own = float(with_setting(self.recipe, self.set, "eta").method.eta)  # type: ignore[attr-defined]
@@ -49,7 +61,7 @@ class Eta(Variants):
         base, *others = self.variants()
         etas = sorted(set(self.eta))
         table = []
-        attacks = [CLEAN, *self._attacks(done, base)]
+        attacks = [CLEAN, *self._attacks(done, base), *([_SUITE] if self.autoattack_per_class else [])]
         for attack in attacks:
             start = self.rows(done, base, attack)
             table.append({"attack": attack, "method": "base", "eta": float("nan"), **over_seeds.level(start, start)})
@@ -64,6 +76,11 @@ class Eta(Variants):
             self.notes(),
             {"sweep": sweep_rows(runs, "η")},
         )
+
+    def rows(self, done: Done, variant: Variant, attack: str | None = None) -> list[Records]:
+        if attack != _SUITE or not self.autoattack_per_class:
+            return super().rows(done, variant, attack)
+        return [done.audit(f"{self._name(variant, seed)}-{_SUITE}").rows() for seed in self.seeds]
 
     def _attacks(self, done: Done, base: Variant) -> tuple[str, ...]:
         """The attacks as the audits call them."""

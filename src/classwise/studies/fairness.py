@@ -40,13 +40,14 @@ _BOUND = "linear"
 class Fairness(OfModels):
     """Methods for fairness against their base.
 
-    base: the model, by name, that ρ is measured against; recipes that fine-tune start from it. claimed: the model whose
-    ρ is said to be the best. attack: besides AutoAttack. autoattack_per_class: images of each class for it, 0 for none.
-    linear_epochs: of the linear classifier for the bound, 0 for none. protocol: "final" judges the last step alone, as
-    the paper does.
+    base: the model, by name, that ρ is measured against; recipes that fine-tune start from it, but those named in
+    scratch. claimed: the model whose ρ is said to be the best. attack: besides AutoAttack. autoattack_per_class: images
+    of each class for it, 0 for none. linear_epochs: of the linear classifier for the bound, 0 for none. protocol:
+    "final" judges the last step alone, as the paper's code does.
     """
 
     base: str = "trades"
+    scratch: tuple[str, ...] = ()
     claimed: str = "wat"
     attack: tuple[str, ...] = ("pgd-100", "margin_pgd-30")
     autoattack_per_class: int = 20
@@ -60,7 +61,9 @@ class Fairness(OfModels):
         if not found:
             raise UserError(f"{base.name} is the base; give a model to compare with it, such as one of recipe wat.")
         require_same_setting([base, *found])
-        return [base, *(_fine_tuned(subject, base) for subject in found)]
+        for name in self.scratch:
+            place_of(name, [subject.name for subject in found], "model for --scratch")
+        return [base, *(each if each.name in self.scratch else _fine_tuned(each, base) for each in found)]
 
     def jobs(self) -> list[Job]:
         found: list[Job] = []

@@ -25,7 +25,7 @@ from classwise.errors import UserError, place_of
 from classwise.figures import misclassified as figure
 from classwise.metrics import accuracy, confound, difference, intervals, misclassified, paired, vulnerable
 from classwise.metrics.intervals import Array
-from classwise.records import Records
+from classwise.records import Protocol, Records
 from classwise.studies.frame.epochs import at_epoch
 from classwise.studies.frame.graph import Job
 from classwise.studies.frame.outcome import Claim, Done, Outcome
@@ -47,7 +47,8 @@ class Homing(Study):
 
     recipe: the training, repeated without each class. set: settings of it to change. classes: leave out only these.
     attack, eps, norm, per_class, seed: of the audits, all on the same test images. which: the checkpoint audited, best
-    or last. epoch: the one after this epoch instead.
+    or last. epoch: the one after this epoch instead. protocol: "final" judges the last step alone, as the papers' code
+    does.
     """
 
     recipe: tuple[str, ...] = ()
@@ -59,14 +60,14 @@ class Homing(Study):
     per_class: int | None = None
     which: str = "best"
     epoch: int | None = None
+    protocol: Protocol = "any"
     seed: int = 0
 
     def jobs(self) -> list[Job]:
+        options = {"seed": self.seed, "protocol": None if self.protocol == "any" else self.protocol}
         subjects = [self._base(), *self._without().values()]
         return [
-            job
-            for subject in subjects
-            for job in (*subject.jobs, subject.audit("audit", [self.attack], seed=self.seed))
+            job for subject in subjects for job in (*subject.jobs, subject.audit("audit", [self.attack], **options))
         ]
 
     def outcome(self, done: Done) -> Outcome:

@@ -19,25 +19,25 @@ from classwise.metrics import accuracy, average, cv, widening, worst
 from classwise.records import Records
 from classwise.studies.frame.graph import Job
 from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.frame.study import OfModels
 from classwise.studies.parts.together import smallest
+from classwise.studies.parts.under_attack import UnderAttack
 from classwise.studies.parts.verdicts import either, exceeds, images
 
 
 @dataclass(frozen=True, kw_only=True)
-class Intervals(OfModels):
+class Intervals(UnderAttack):
     """Number of classes in each interval of robustness.
 
-    attack: the attack robustness is measured by. bins: into how many intervals 0 to 100% are cut.
+    attack: the attack robustness is measured by; attack_for: another for some of them, NAME=ATTACK, by model or data
+    set. bins: into how many intervals 0 to 100% are cut.
     """
 
-    attack: str = "pgd-20"
     bins: int = 10
 
     def jobs(self) -> list[Job]:
         if self.bins < 2:
             raise UserError(f"--bins {self.bins}: cut 0 to 100% into two intervals or more, such as 10.")
-        return self.audited(self.attack)
+        return self.audited()
 
     def outcome(self, done: Done) -> Outcome:
         runs = {subject.name: done.audit(f"{subject.name}-audit").rows() for subject in self.subjects()}

@@ -22,8 +22,8 @@ from classwise.records import CLEAN, Records
 from classwise.results import Audit
 from classwise.studies.frame.graph import Job
 from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.frame.study import OfModels
 from classwise.studies.parts.together import EXACT, exact, smallest
+from classwise.studies.parts.under_attack import UnderAttack
 from classwise.studies.parts.verdicts import exceeds, images, tails
 
 _SOURCE = "tian2021:figure2"
@@ -32,28 +32,28 @@ _HALF = 0.5  # "most" is more than this share
 
 
 @dataclass(frozen=True, kw_only=True)
-class Relations(OfModels):
+class Relations(UnderAttack):
     """Confusion between classes, its symmetry, and superclasses.
 
     attack: the attack under which classes are taken for each other. groups: how many groups to look for; by default as
     many as the confusion itself shows.
     """
 
-    attack: str = "pgd-20"
     groups: int | None = None
 
     def jobs(self) -> list[Job]:
-        return self.audited(self.attack)
+        return self.audited()
 
     def outcome(self, done: Done) -> Outcome:
         audits = {subject.name: done.audit(f"{subject.name}-audit") for subject in self.subjects()}
+        attacks = {subject.name: self.attack_on(subject) for subject in self.subjects()}
         attacked = {name: audit.rows() for name, audit in audits.items()}
         clean = {name: audit.rows(CLEAN) for name, audit in audits.items()}
         found = pd.DataFrame(
             [
                 {"model": name, "images": kind, **self._row(rows)}
-                for name in audits
-                for kind, rows in ((self.attack, attacked[name]), (CLEAN, clean[name]))
+                for name, attack in attacks.items()
+                for kind, rows in ((attack, attacked[name]), (CLEAN, clean[name]))
             ]
         )
         return Outcome(

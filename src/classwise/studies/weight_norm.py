@@ -19,8 +19,8 @@ from classwise.metrics.correlation import rank_test
 from classwise.results import write_text
 from classwise.studies.frame.graph import Derive, Job
 from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.frame.study import OfModels
 from classwise.studies.frame.work import Place
+from classwise.studies.parts.under_attack import UnderAttack
 from classwise.studies.parts.verdicts import classes as classes_of
 from classwise.studies.parts.verdicts import contrary, either, falls_short, images, tails
 
@@ -28,25 +28,17 @@ _STRONG = 0.5  # a correlation that is surely below this is not the papers' "nea
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightNorm(OfModels):
+class WeightNorm(UnderAttack):
     """Classifier weight norm against class robustness.
 
     attack: the attack robustness is measured by. standard: which of the models, by name, is the standardly trained one.
     """
 
-    attack: str = "pgd-20"
     standard: str | None = "standard"
 
     def jobs(self) -> list[Job]:
-        found: list[Job] = []
-        for subject in self.subjects():
-            norms = Derive(f"{subject.name}-norms", f"{__name__}:norms", {"model": subject.model})
-            found += [
-                *subject.jobs,
-                norms,
-                subject.audit("audit", [self.attack], per_class=self.per_class, seed=self.seed),
-            ]
-        return found
+        norms = [Derive(f"{each.name}-norms", f"{__name__}:norms", {"model": each.model}) for each in self.subjects()]
+        return [*self.audited(), *norms]
 
     def outcome(self, done: Done) -> Outcome:
         rows = pd.concat([self._rows(done, subject.name) for subject in self.subjects()], ignore_index=True)

@@ -13,6 +13,7 @@ Shipped recipes are named by their place, ``cifar10/trades``. A key that does no
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -250,7 +251,20 @@ def load(source: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str]
         if not changes:
             return source
         source = source.settings()
-    return build(_changed(source if isinstance(source, Mapping) else read(locate(source)), changes))
+    if isinstance(source, Mapping):
+        return build(_changed(source, changes))
+    path = locate(source)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read the recipe {path}: {error}") from error
+    return _in_file(path, content, tuple(changes))
+
+
+@functools.lru_cache(maxsize=1024)
+def _in_file(path: Path, content: bytes, changes: tuple[str, ...]) -> Recipe:
+    """The recipe in a file, built once for as long as the file says the same: studies ask for one again and again."""
+    return build(_changed(read(path), changes))
 
 
 def read(path: Path) -> dict[str, Any]:

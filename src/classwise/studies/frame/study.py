@@ -49,8 +49,9 @@ class OfModels(Study):
     """A study of given models and of models trained by recipes.
 
     model: checkpoints or run folders, NAME=PATH to name one. recipe: recipes to train. set: settings of the recipes to
-    change. data, eps, norm: instead of what the models were trained with. epoch: the model after this epoch instead of
-    the best one, 75 of all models or NAME=75 of one. per_class: test images of each class. seed: of the audits.
+    change, NAME=part.key=value for one of them. data, eps, norm: instead of what the models were trained with. epoch:
+    the model after this epoch instead of the best one, 75 of all models or NAME=75 of one. per_class: test images of
+    each class. seed: of the audits.
     """
 
     model: tuple[str, ...] = ()
@@ -69,14 +70,6 @@ class OfModels(Study):
     def trained(self) -> list[Subject]:
         """The models as their trainings choose them, whatever `epoch` says."""
         return subjects(self.model, self.recipe, self.set, self.data, self.eps, self.norm)
-
-    def audited(self, attack: str) -> list[Job]:
-        """The training of each model, where it has one, and its audit under an attack, called NAME-audit."""
-        made: list[Job] = []
-        for subject in self.subjects():
-            audit = subject.audit("audit", [attack], per_class=self.per_class, seed=self.seed)
-            made += [*subject.jobs, audit]
-        return made
 
 
 def run(

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from classwise.errors import UserError
+from classwise.errors import UserError, unknown
 from classwise.studies.frame.graph import Audit, Job, Train
 from classwise.threat import Norm, Threat
 from classwise.training.recipe import load, read
 
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.+-]*)=(.+)")
+_CHANGE_OF = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.+-]*)=((?:data|method|model|threat|train|validate)\..+)")
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,16 @@ def subjects(
     eps: str | float | None = None,
     norm: Norm | None = None,
 ) -> list[Subject]:
-    """The models given and the recipes to train, in that order; `changes` are settings of the recipes to change."""
+    """The models given and the recipes to train, in that order; `changes` are settings of the recipes to change.
+
+    A change is for all of them, ``train.epochs=75``, or for one, ``NAME=train.epochs=75``.
+    """
     found = [_given(text, data, eps, norm) for text in models]
     found += [_trained(text, changes, data, eps, norm) for text in recipes]
     names = [subject.name for subject in found]
+    for owner in (match[1] for text in changes if (match := _CHANGE_OF.fullmatch(text))):
+        if owner not in names:
+            raise unknown("model of --set", owner, names)
     for name in names:
         if names.count(name) > 1:
             raise UserError(f"two models would be called {name!r}; name them yourself: NAME=…")
@@ -112,7 +119,14 @@ def _trained(
     text: str, changes: Sequence[str], data: str | None, eps: str | float | None, norm: Norm | None
 ) -> Subject:
     name, recipe = _named(text)
-    return recipe_subject(name or Path(recipe).stem, recipe, changes, data, eps, norm)
+    name = name or Path(recipe).stem
+    own = [match[2] if (match := _CHANGE_OF.fullmatch(each)) else each for each in changes if _concerns(name, each)]
+    return recipe_subject(name, recipe, own, data, eps, norm)
+
+
+def _concerns(name: str, change: str) -> bool:
+    match = _CHANGE_OF.fullmatch(change)
+    return match is None or match[1] == name
 
 
 def _given(text: str, data: str | None, eps: str | float | None, norm: Norm | None) -> Subject:

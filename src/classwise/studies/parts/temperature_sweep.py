@@ -14,6 +14,7 @@ import pandas as pd
 from classwise import spec
 from classwise.attacks import parse
 from classwise.attacks.pgd import Pgd
+from classwise.attacks.temperature_pgd import TemperaturePgd
 from classwise.errors import UserError
 from classwise.metrics import cvc, difference, overall
 from classwise.records import CLEAN, Records
@@ -25,6 +26,7 @@ from classwise.studies.frame.subjects import Subject
 
 VARIANTS = {"float32": False, "sound": True}
 POINTS = ("difference", "low", "high")
+PAPERS_ATTACK = "The paper attacks with Temperature-PGD at 1/T = 5; here with {}."
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,12 @@ def specs(attack: str, grid: Sequence[float]) -> dict[tuple[float, bool], str]:
         for t in grid
         for sound in VARIANTS.values()
     }
+
+
+def is_the_papers(attack: str) -> bool:
+    """Whether an attack is Temperature-PGD at 1/T = 5, with which Tian et al. (2021, Section 6) attack."""
+    given = list(parse(attack).values())
+    return all(isinstance(own, TemperaturePgd) and own.inv_temperature == 5 and not own.sound for own in given)
 
 
 def lines(sweeps: Mapping[str, Sweep]) -> pd.DataFrame:

@@ -6,6 +6,7 @@ import abc
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -13,7 +14,7 @@ from classwise import datasets, figures, methods
 from classwise.errors import UserError, place_of
 from classwise.figures import sweep
 from classwise.figures.style import Chart
-from classwise.records import Records
+from classwise.records import Protocol, Records
 from classwise.studies.frame.epochs import at_epoch
 from classwise.studies.frame.graph import Job
 from classwise.studies.frame.outcome import Done
@@ -45,7 +46,7 @@ class Variants(Study):
     set: settings of the recipes to change in all of them. seeds: each variant is trained once with each. attack: what
     robustness is measured by; under several an image is robust if it withstands all. data, eps, norm: of the audits,
     instead of what the recipe says. epoch: audit the model after this epoch instead of the best one. per_class: test
-    images of each class. seed: of the audits.
+    images of each class. protocol: "final" judges the last step alone, as the papers' code does. seed: of the audits.
     """
 
     set: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class Variants(Study):
     norm: Norm | None = None
     epoch: int | None = None
     per_class: int | None = None
+    protocol: Protocol = "any"
     seed: int = 0
 
     @abc.abstractmethod
@@ -66,8 +68,12 @@ class Variants(Study):
         if not self.seeds:
             raise UserError("no seed to train with: give at least one, such as --seeds 0.")
         subjects = [self._subject(variant, seed) for variant in self.variants() for seed in self.seeds]
-        audits = [each.audit("audit", self.attack, per_class=self.per_class, seed=self.seed) for each in subjects]
+        audits = [each.audit("audit", self.attack, per_class=self.per_class, **self.audit_options()) for each in subjects]
         return [*(job for subject in subjects for job in subject.jobs), *audits]
+
+    def audit_options(self) -> dict[str, Any]:
+        """What every audit is told; nothing of the protocol where it is the usual one, as in earlier runs."""
+        return {"seed": self.seed, "protocol": None if self.protocol == "any" else self.protocol}
 
     def rows(self, done: Done, variant: Variant, attack: str | None = None) -> list[Records]:
         """The records of a variant, one for each seed, under one attack or under all."""

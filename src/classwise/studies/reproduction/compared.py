@@ -7,7 +7,7 @@
     every_epoch             models are not audited through their training
 
 A setting that the paper does not state cannot differ. Where several models or audits of a plan could be the paper's,
-the nearest is compared.
+the nearest is compared. What cannot be read from jobs is said in a plan under one of `NOT_COMPARED`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from classwise.studies.reproduction.used import Used, trainings, used
 
 #: The papers' WideResNet-32-10 has five blocks in each group, as WideResNet-34-10 has by the usual way of counting.
 _SAME = {"wideresnet-32-10": "wideresnet-34-10"}
+#: Classes drawn, colours behind digits, data sets of what is only a definition, models beside the paper's.
+NOT_COMPARED = frozenset({"classes", "colours", "data_sets", "extra"})
 _PLAIN = {"where", "attack", "settings", "images"}  # of an attack or a training, what is compared in its own way
 _ROUNDING = 1e-9
 
@@ -57,15 +59,21 @@ def _of_run(run: StatedRun, stated: Settings, everything: Sequence[Used]) -> Ite
     if not own:
         yield Difference("rows", of, of, "left out")
         return
-    yield from min((list(_of_training(run, each, of)) for each in own), key=len)
+    by_model = {each.model: [other for other in own if other.model == each.model] for each in own}
+    yield from min((list(_of_model(run, stated, model, of)) for model in by_model.values()), key=len)
+
+
+def _of_model(run: StatedRun, stated: Settings, own: Sequence[Used], of: str) -> Iterator[Difference]:
+    """One model of the plan, under all its attacks, beside the paper's."""
+    yield from _of_training(run, own[0], of)
     for attack in run.attacks:
         if attack.attack == NOT_STATED:
             continue
         same = [each for each in own if each.attack.attack == attack.attack]
         if not same:
             yield Difference("attack", of, attack.attack, "left out")
-            continue
-        yield from min((list(_of_attack(attack, each, stated, of)) for each in same), key=len)
+        else:
+            yield from min((list(_of_attack(attack, each, stated, of)) for each in same), key=len)
 
 
 def _of_training(run: StatedRun, own: Used, of: str) -> Iterator[Difference]:

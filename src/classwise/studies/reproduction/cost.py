@@ -27,7 +27,7 @@ from classwise.attacks.rows import evaluations, needs_gradient
 from classwise.models import load_model
 from classwise.studies.frame.graph import Audit, Graph, Job, Train
 from classwise.studies.reproduction.data_sets import about
-from classwise.studies.reproduction.used import loaded
+from classwise.training import recipe
 
 _CRAFTED = 40  # passes of an attack made on another model: twenty steps of PGD
 
@@ -83,7 +83,7 @@ def passes(attack: Attack) -> float:
 
 
 def _train(job: Train) -> float | None:
-    chosen = loaded(job.recipe, job.changes)
+    chosen = recipe.load(job.recipe, job.changes)
     found = about(chosen.data.name)
     if found is None:
         return None
@@ -105,7 +105,7 @@ def _audit(job: Job, jobs: Mapping[str, Job]) -> float | None:
         return None
     per_class = job.options.get("per_class")
     images = min(found.test, per_class * found.classes) if per_class else found.test
-    model = loaded(source.recipe, source.changes).model.spec if isinstance(source, Train) else job.model
+    model = recipe.load(source.recipe, source.changes).model.spec if isinstance(source, Train) else job.model
     known = [attack for attack in job.attacks if "{" not in attack]
     spent = sum(passes(attack) for attack in attack_files.parse(known).values()) if known else 0.0
     spent += _CRAFTED * (len(job.attacks) - len(known))

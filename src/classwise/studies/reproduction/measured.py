@@ -20,7 +20,7 @@ Reader: TypeAlias = "Callable[[Outcome, Mapping[str, str]], Iterator[Line]]"
 _FRACTION = 1e-4  # li2023 prints CV in fractions squared
 _IMAGES = 1000  # test images of a class of CIFAR-10, which KDD Table 4 counts
 _ATTACKS = {"cw": "cw_inf"}
-_METHOD_ATTACKS = {"clean": "natural", "pgd": "pgd100", "margin_pgd": "cw", "autoattack": "autoattack"}
+_METHOD_ATTACKS = {"clean": "natural", "margin_pgd": "cw", "autoattack": "autoattack"}
 
 
 def _attack(text: str) -> str:
@@ -41,17 +41,11 @@ def attacks(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
         yield {"defense": str(row["model"]), "attack": _ATTACKS.get(name, name)}, values
 
 
-def best_temperature(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
-    """KDD Table 3, ICLR Table 3: each defence at its best 1/T in plain float32, as the papers computed it."""
-    best = outcome.tables["best"]
-    chosen = best[best["variant"] == "float32"].set_index("model")["inv_temperature"]
-    for _, row in outcome.tables["float32"].iterrows():
-        if row["inv_temperature"] == chosen[row["model"]]:
-            yield {"defense": str(row["model"])}, _with_changes(row, numbers)
+def temperatures(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
+    """KDD Table 3, ICLR Tables 3 and 4: each defence at each 1/T in plain float32, as the papers computed it.
 
-
-def temperature_changes(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
-    """ICLR Table 4: change against PGD at several 1/T."""
+    A printed row is met by the number at its own 1/T, also where another 1/T breaks more here.
+    """
     for _, row in outcome.tables["float32"].iterrows():
         labels = {"defense": str(row["model"]), "inv_temperature": f"{row['inv_temperature']:g}"}
         yield labels, _with_changes(row, numbers)
@@ -93,47 +87,61 @@ def backgrounds(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
     """KDD Table 4: predictions for a class, for 1000 images of it, of the first model and of the adjusted one."""
     table = outcome.tables["predictions"]
     first = table["model"].iloc[0]
-    for _, row in table.iterrows():
-        own, white = row["model"] == first, row["background"] == "white"
+    before: dict[str, dict[str, float]] = {}
+    for _, row in table.sort_values("background", key=lambda names: names != "original", kind="stable").iterrows():
+        own, white, prediction = row["model"] == first, row["background"] == "white", str(row["prediction"])
+        each = {column: value * _IMAGES / row["n"] for column, value in _classes(row, numbers).items()}
         if row["background"] == "original" and own:
-            line = "Original image"
+            before[prediction] = each
+            yield {"test_set": f"Original image ({prediction})"}, each
         elif white:
             line = "white background" if own else "training adjustment method"
-        else:
-            continue
-        each = {column: value * _IMAGES / row["n"] for column, value in _classes(row, numbers).items()}
-        yield {"test_set": f"{line} ({row['prediction']})"}, each
+            changes = {f"change_{c}": each[c] - value for c, value in before.get(prediction, {}).items()}
+            yield {"test_set": f"{line} ({prediction})"}, {**each, **changes}
 
 
 def fairness(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
-    """WAT's Tables 1, 2, 4, 5: average, worst, CV and ρ of each method under each attack."""
-    for _, row in outcome.tables["methods"].iterrows():
-        kind = _METHOD_ATTACKS.get(_attack(str(row["attack"])))
-        if kind is not None:
+    """WAT's Tables 1, 2, 4, 5: average, worst, CV and ρ of each method under each attack, of each data set."""
+    for name, table in outcome.tables.items():
+        head, _, data = name.partition("_")
+        if head != "methods":
+            continue
+        for _, row in table.iterrows():
+            kind = _printed_attack(str(row["attack"]))
+            if kind is None:
+                continue
             values = {"avg": row["average"], "worst": row["worst"], "rho": row["rho"]}
             values["cv"] = row["cv_percent2"] * _FRACTION
-            yield {"method": str(row["model"])}, {f"{kind}_{name}": float(value) for name, value in values.items()}
+            labels = {"method": str(row["model"]).removeprefix(f"{data}-"), **({"dataset": data} if data else {})}
+            yield labels, {f"{kind}_{key}": float(value) for key, value in values.items()}
 
 
 def eta(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
     """WAT's Table 3: average, worst and ρ for several η."""
     for _, row in outcome.tables["eta"].iterrows():
-        kind = _METHOD_ATTACKS.get(_attack(str(row["attack"])))
+        kind = _printed_attack(str(row["attack"]))
         if kind is not None:
             base = row["method"] == "base"
             labels = {"method": "TRADES"} if base else {"method": "WAT", "eta": f"{row['eta']:g}"}
-            yield (
-                labels,
-                {f"{kind}_avg": row["average (%)"], f"{kind}_worst": row["worst (%)"], f"{kind}_rho": row["rho"]},
-            )
+            values = {"avg": row["average (%)"], "worst": row["worst (%)"], "rho": row["rho"]}
+            yield labels, {f"{kind}_{key}": float(value) for key, value in values.items()}
+
+
+def _printed_attack(text: str) -> str | None:
+    """As which of WAT's columns an attack counts: PGD only with the 100 steps they have."""
+    name, options = spec.split(text)
+    name, steps = spec.leading(name)
+    if name == "pgd":
+        return "pgd100" if options.get("steps", steps) == "100" else None
+    return _METHOD_ATTACKS.get(name)
 
 
 READERS: dict[str, Reader] = {
     "tian2021:table1": attacks,
     "tian2020:table2": attacks,
-    "tian2021:table3": best_temperature,
-    "tian2020:table3": best_temperature,
-    "tian2020:table4": temperature_changes,
+    "tian2021:table3": temperatures,
+    "tian2020:table3": temperatures,
+    "tian2020:table4": temperatures,
     "tian2020:table5": hypersphere_classes,
     "tian2020:table6": hypersphere_sweep,
     "tian2021:table4": backgrounds,

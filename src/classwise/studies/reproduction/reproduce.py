@@ -4,7 +4,8 @@
     outcome = studies.run(plan.study, "runs/table1")
     reproduce.beside(plan, outcome)                        # row, column, printed, ours, difference, misprint
 
-Which options a table takes at which scale stands in reproductions.toml; what is printed, in `classwise.published`.
+Which options a table takes at which scale is in reproductions.toml, with what is not as in the paper; what is printed,
+and what the papers state of how it was made, is in `classwise.published`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,12 +23,14 @@ import pandas as pd
 from classwise import published, studies
 from classwise.datasets import class_names
 from classwise.errors import UserError, unknown
+from classwise.published.like import resolved
 from classwise.published.numbers import LABELS
 from classwise.studies.frame.graph import Graph
 from classwise.studies.frame.outcome import Outcome
 from classwise.studies.frame.study import Study
 from classwise.studies.reproduction import cost
 from classwise.studies.reproduction.measured import READERS
+from classwise.studies.reproduction.several import Several
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -38,19 +42,38 @@ _FILE = Path(__file__).parent / "reproductions.toml"
 
 
 @dataclass(frozen=True)
+class Differs:
+    """What is not as in the paper, in a sentence, and the keys of the settings it is about (`compared`)."""
+
+    keys: tuple[str, ...]
+    says: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """How a table or figure is made again: the study, and what is not as in the paper."""
 
     item: published.Item
     study: Study
     data: str = "cifar10"
-    differs: tuple[str, ...] = ()
+    differs: tuple[Differs, ...] = ()
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What is not as in the paper."""
+        return tuple(each.says for each in self.differs)
 
 
 @functools.cache
-def _entries() -> dict[str, dict[str, Any]]:
+def _file() -> tuple[dict[str, Differs], dict[str, dict[str, Any]]]:
+    """The differences that plans share, and the plans."""
     found = tomllib.loads(_FILE.read_text(encoding="utf-8"))
-    return {name: {**found.get(entry.get("like", ""), {}), **entry} for name, entry in found.items()}
+    shared = {name: _differs(each) for name, each in found.pop("shared").items()}
+    return shared, resolved(found, "plan")
+
+
+def _differs(entry: Mapping[str, Any]) -> Differs:
+    return Differs(tuple(entry["keys"]), entry["says"])
 
 
 def names() -> list[str]:
@@ -65,19 +88,33 @@ def plan(name: str, scale: Scale = "desk") -> Plan:
         raise UserError(f"{name} ({item.title}) is a sketch: there is nothing in it to measure.")
     if scale not in ("desk", "paper"):
         raise unknown("scale", scale, ("desk", "paper"))
-    entry = _entries()[name]
+    shared, entries = _file()
+    entry = entries[name]
+    listed = [*entry.get("differs", ()), *entry.get({"desk": "small", "paper": "large"}[scale], ())]
     return Plan(
         item,
-        studies.parse(item.study, entry[scale]),
+        _study(item.study, entry[scale], entry.get("parts", {}).get(scale, {})),
         entry.get("data", "cifar10"),
-        tuple(entry.get("differs", ())) + (tuple(entry.get("small", ())) if scale == "desk" else ()),
+        tuple(shared[each] if isinstance(each, str) else _differs(each) for each in listed),
     )
+
+
+def _study(name: str, options: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> Study:
+    first = studies.parse(name, options)
+    if not others:
+        return first
+    return Several(parts={"": first, **{label: studies.parse(name, own) for label, own in others.items()}})
 
 
 def hours(chosen: Plan) -> float | None:
     """About how long it takes on this machine, from counted operations; None where no job can be counted."""
-    counted = [count for count in cost.operations(Graph.of(chosen.study.jobs())).values() if count is not None]
-    return sum(counted) / cost.operations_per_second() / 3600 if counted else None
+    return _hours(chosen.study)
+
+
+@functools.cache
+def _hours(study: Study) -> float | None:
+    counted = [count for count in cost.seconds(Graph.of(study.jobs())).values() if count is not None]
+    return sum(counted) / 3600 if counted else None
 
 
 def with_outcome(chosen: Plan, outcome: Outcome) -> Outcome:
@@ -88,7 +125,7 @@ def with_outcome(chosen: Plan, outcome: Outcome) -> Outcome:
         tables["stated_in_the_paper"] = said.drop(columns="item")
     if not len(tables["printed_and_measured"]):
         del tables["printed_and_measured"]
-    notes = (*chosen.differs, *(f"In print: {note}" for note in chosen.item.notes), *outcome.notes)
+    notes = (*chosen.sentences, *(f"In print: {note}" for note in chosen.item.notes), *outcome.notes)
     return replace(outcome, tables=tables, notes=notes)
 
 
@@ -114,7 +151,7 @@ def beside(chosen: Plan, outcome: Outcome) -> pd.DataFrame:
             if all(plain[name] == text for name, text in known.items() if name in plain):
                 ours |= own
         for column, printed in line.drop(list(labels)).items():
-            if isinstance(printed, str) or pd.isna(printed) or str(column) in LABELS:
+            if isinstance(printed, str) or pd.isna(printed) or str(column) in (*LABELS, "line"):
                 continue
             own_value = ours.get(str(column), float("nan"))
             slip = "misprint" if (_plain(row), _plain(str(column))) in wrong else ""

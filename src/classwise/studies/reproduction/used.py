@@ -33,17 +33,12 @@ class Used:
     """A model under one attack: its data set and method, and by the papers' keys how it is trained and attacked."""
 
     job: str
+    model: str
     data: str
     method: str
     training: Mapping[str, Any]
     attack: StatedAttack
     images: int | str
-
-
-@functools.cache
-def loaded(source: str, changes: tuple[str, ...] = ()) -> recipe.Recipe:
-    """A recipe, read once: many jobs of a plan differ only in their audits."""
-    return recipe.load(source, changes)
 
 
 def used(graph: Graph) -> list[Used]:
@@ -53,7 +48,7 @@ def used(graph: Graph) -> list[Used]:
 
 def trainings(graph: Graph) -> list[recipe.Recipe]:
     """The recipes that are trained."""
-    return [loaded(job.recipe, job.changes) for job in graph if isinstance(job, Train)]
+    return [recipe.load(job.recipe, job.changes) for job in graph if isinstance(job, Train)]
 
 
 def _of(job: Job, graph: Graph) -> Iterator[Used]:
@@ -65,13 +60,13 @@ def _of(job: Job, graph: Graph) -> Iterator[Used]:
     else:
         return
     training = _training_of(model, graph)
-    facts = {"weights": model} if training is None else _training(loaded(training.recipe, training.changes), model)
-    method = "given" if training is None else methods.name_of(loaded(training.recipe, training.changes).method)
+    facts = {"weights": model} if training is None else _training(recipe.load(training.recipe, training.changes), model)
+    method = "given" if training is None else methods.name_of(recipe.load(training.recipe, training.changes).method)
     name, inside = spec.split(data)
     images = _images(name, options.get("per_class") or inside.get("per_class"))
     norm = options.get("norm") or "linf"
     for text in ("clean", *given):
-        yield Used(job.name, name, method, facts, _attack(text, spec.number(eps), norm, graph), images)
+        yield Used(job.name, model, name, method, facts, _attack(text, spec.number(eps), norm, graph), images)
 
 
 def _training_of(model: str, graph: Graph) -> Train | None:
@@ -135,7 +130,7 @@ def _attack(text: str, eps: float, norm: str, graph: Graph) -> StatedAttack:
     name = spec.leading(spec.split(text)[0])[0].replace("-", "_")
     if name in ("clean", "autoattack"):
         return StatedAttack(attack=name, eps=eps, norm=norm)
-    (own,) = attacks.parse(text).values()
+    own = _parsed(text)
     fields = {part.name: getattr(own, part.name) for part in dataclasses.fields(own)}  # type: ignore[arg-type]
     made: dict[str, Any] = {"attack": name, "eps": eps, "norm": norm, "settings": fields}
     if isinstance(own, Transfer):
@@ -146,6 +141,12 @@ def _attack(text: str, eps: float, norm: str, graph: Graph) -> StatedAttack:
     if name == "nattack":
         made["start"] = "random"
     return StatedAttack(**made, **_steps(own, eps))
+
+
+@functools.cache
+def _parsed(text: str) -> Attack:
+    (own,) = attacks.parse(text).values()
+    return own
 
 
 def _steps(own: Attack, eps: float) -> dict[str, Any]:
@@ -159,5 +160,5 @@ def _surrogate(model: str, graph: Graph) -> str:
     training = _training_of(model, graph)
     if training is None:
         return model
-    own = loaded(training.recipe, training.changes)
+    own = recipe.load(training.recipe, training.changes)
     return f"{methods.name_of(own.method)} {_network(own.model.spec)}"

@@ -1,0 +1,43 @@
+"""A table that takes several studies: one for each data set, say, of which each compares its own models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from classwise.studies.frame.graph import Job
+from classwise.studies.frame.outcome import Done, Outcome
+from classwise.studies.frame.study import Study
+
+
+@dataclass(frozen=True, kw_only=True)
+class Several(Study):
+    """Several studies of one table.
+
+    parts: the studies by name; the tables and figures of all but the first bear theirs.
+    """
+
+    parts: Mapping[str, Study]
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.parts.items()))
+
+    def __getattr__(self, name: str) -> Any:
+        """An option of the first study."""
+        if name.startswith("_") or name == "parts":
+            raise AttributeError(name)
+        return getattr(next(iter(self.parts.values())), name)
+
+    def jobs(self) -> list[Job]:
+        return [job for study in self.parts.values() for job in study.jobs()]
+
+    def outcome(self, done: Done) -> Outcome:
+        tables, charts, claims, notes = {}, {}, [], dict[str, None]()
+        for place, (name, study) in enumerate(self.parts.items()):
+            own, end = study.outcome(done), f"_{name}" if place else ""
+            tables |= {f"{key}{end}": table for key, table in own.tables.items()}
+            charts |= {f"{key}{end}": chart for key, chart in own.figures.items()}
+            claims += own.claims
+            notes |= dict.fromkeys(own.notes)
+        return Outcome(tables, charts, claims, list(notes))
