@@ -13,9 +13,7 @@ def resolved(entries: Mapping[str, Mapping[str, Any]], what: str = "entry") -> d
     return {name: _whole(name, entries, what, ()) for name in entries}
 
 
-def _whole(
-    name: str, entries: Mapping[str, Mapping[str, Any]], what: str, before: tuple[str, ...]
-) -> dict[str, Any]:
+def _whole(name: str, entries: Mapping[str, Mapping[str, Any]], what: str, before: tuple[str, ...]) -> dict[str, Any]:
     if name in before:
         raise UserError(f"{what} {before[0]} is like itself: {' -> '.join((*before, name))}.")
     if name not in entries:

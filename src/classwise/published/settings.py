@@ -113,10 +113,7 @@ def settings(name: str) -> Settings:
 def _all() -> dict[str, Settings]:
     found = tomllib.loads((HOME / "settings.toml").read_text(encoding="utf-8"))
     attacks = {key: StatedAttack(**own) for key, own in resolved(found["attacks"], "attack").items()}
-    trainings = {
-        key: StatedTraining(**{k: tuple(v) if isinstance(v, list) else v for k, v in own.items()})
-        for key, own in resolved(found["trainings"], "training").items()
-    }
+    trainings = {key: _training(own) for key, own in resolved(found["trainings"], "training").items()}
     made = {}
     for name, entry in resolved(found["items"], "item").items():
         runs = [
@@ -130,6 +127,11 @@ def _all() -> dict[str, Settings]:
         ]
         made[name] = Settings(id=name, **{**dict(_printed(name)), **entry}, runs=tuple(runs))
     return made
+
+
+def _training(own: dict[str, Any]) -> StatedTraining:
+    listed = {key: tuple(value) for key, value in own.items() if isinstance(value, list)}
+    return StatedTraining(**{**own, **listed})
 
 
 def _printed(name: str) -> Iterator[tuple[str, str]]:

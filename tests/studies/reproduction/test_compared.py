@@ -64,7 +64,7 @@ def test_fgsm_starts_at_random_and_transfer_crafts_with_the_steps_of_pgd(name: s
 
 @pytest.mark.parametrize("name", ["tian2021:figure4c", "tian2021:table4", "tian2021:figure6"])
 def test_class_3_is_attacked_with_temperature_pgd_on_the_wide_trades_model(name: str) -> None:
-    models = [each for each in used(Graph.of(reproduce.plan(name, "paper").study.jobs()))]
+    models = used(Graph.of(reproduce.plan(name, "paper").study.jobs()))
     attacked = [each for each in models if each.attack.attack != "clean"]
     assert {each.attack.settings["inv_temperature"] for each in attacked} == {5.0}
     assert {each.training["network"] for each in models} == {"wideresnet-34-10"}

@@ -82,14 +82,15 @@ def test_rows_of_another_data_set_are_not_ours() -> None:
     }
 
 
-def test_a_sweep_of_temperatures_is_read_at_each_models_best() -> None:
-    own = {"airplane": 60.0, "change_airplane": -1.0, "total": 50.0, "change_total": -2.0}
+def swept(model: str, *grid: float) -> list[dict[str, object]]:
+    """Rows of a temperature study whose total is 50 + 1/T."""
+    own = {"airplane": 60.0, "change_airplane": -1.0, "change_total": -2.0}
     own |= {"cv_percent2": 200.0, "change_cv_percent2": 5.0, "mcd": 40.0, "change_mcd": 1.0}
-    rows = [{"model": "mart", "inv_temperature": t, **own, "total": 50.0 + t} for t in (2.0, 5.0)]
-    best = [
-        {"model": "mart", "variant": variant, "inv_temperature": t} for variant, t in (("float32", 5.0), ("sound", 2.0))
-    ]
-    outcome = Outcome({"float32": pd.DataFrame(rows), "best": pd.DataFrame(best)})
+    return [{"model": model, "inv_temperature": t, **own, "total": 50.0 + t} for t in grid]
+
+
+def test_a_printed_temperature_finds_our_number_at_the_same_one() -> None:
+    outcome = Outcome({"float32": pd.DataFrame(swept("mart", 2.0, 5.0))})
     found = (
         reproduce.beside(reproduce.plan("tian2021:table3"), outcome).dropna(subset="ours").set_index("column")["ours"]
     )
@@ -101,12 +102,69 @@ def test_a_sweep_of_temperatures_is_read_at_each_models_best() -> None:
     assert set(changes["row"]) == {"MART, 2"}  # 5 is not among the printed ones
 
 
+def test_both_rows_of_hypersphere_embedding_find_their_own_temperature() -> None:
+    outcome = Outcome({"float32": pd.DataFrame(swept("he", 2.0, 5.0, 10.0, 50.0))})
+    frame = reproduce.beside(reproduce.plan("tian2021:table3"), outcome)
+    totals = frame[frame["column"] == "total"].set_index("row")["ours"].dropna()
+    assert totals.to_dict() == {"HE, 5": 55.0, "HE, 50": 100.0}
+
+
+def method_row(model: str, attack: str, average: float) -> dict[str, object]:
+    return {
+        "attack": attack, "model": model, "average": average, "worst": 20.0, "rho": 0.1, "cv_percent2": 250.0,
+    }  # fmt: skip
+
+
+def test_both_data_sets_of_wats_first_table_find_their_rows() -> None:
+    tables = {
+        "methods": pd.DataFrame([method_row("wat", "pgd-100", 50.0), method_row("frl_rw-own", "pgd-100", 1.0)]),
+        "methods_cifar100": pd.DataFrame([method_row("cifar100-wat", "pgd-100", 25.0)]),
+    }
+    frame = reproduce.beside(reproduce.plan("li2023:table1", "paper"), Outcome(tables)).dropna(subset="ours")
+    averages = frame[frame["column"] == "pgd100_avg"].set_index("row")["ours"]
+    assert averages.to_dict() == {"CIFAR-10, WAT": 50.0, "CIFAR-100, WAT": 25.0}
+
+
+def test_each_attack_of_a_table_of_etas_finds_its_column_and_pgd_20_none() -> None:
+    kinds = {"clean": 80.0, "pgd-20": 1.0, "pgd-100": 50.0, "margin_pgd-30": 48.0, "autoattack": 46.0}
+    rows = [
+        {"attack": attack, "method": method, "eta": eta, "average (%)": value + shift, "worst (%)": 20.0, "rho": 0.0}
+        for attack, value in kinds.items()
+        for method, eta, shift in (("base", math.nan, 0.5), ("wat", 0.1, 0.0))
+    ]
+    frame = reproduce.beside(reproduce.plan("li2023:table3"), Outcome({"eta": pd.DataFrame(rows)}))
+    ours = frame[frame["column"].str.endswith("_avg")].dropna(subset="ours").set_index(["row", "column"])["ours"]
+    columns = {"natural_avg": 80.0, "pgd100_avg": 50.0, "cw_avg": 48.0, "autoattack_avg": 46.0}
+    assert ours.to_dict() == {("WAT, 0.1", name): value for name, value in columns.items()} | {
+        ("TRADES", name): value + 0.5 for name, value in columns.items()
+    }
+
+
+def test_predictions_on_a_white_background_stand_beside_the_printed_ones_with_their_change() -> None:
+    names = CLASSES or ()
+    rows = [
+        {"model": model, "background": background, "prediction": prediction, "n": 500, **dict.fromkeys(names, count)}
+        for model, background, count in (("trades", "white", 7), ("trades", "original", 5), ("trades-dog", "white", 8),
+                                         ("trades-dog", "original", 9), ("trades", "black", 1))
+        for prediction in ("natural", "adversarial")
+    ]  # fmt: skip
+    frame = reproduce.beside(reproduce.plan("tian2021:table4"), Outcome({"predictions": pd.DataFrame(rows)}))
+    assert "line" not in set(frame["column"])
+    ours = frame.set_index(["row", "column"])["ours"]
+    for kind in ("Natural", "Adversarial"):
+        assert ours[f"Original image ({kind})", "3"] == 10.0  # of 1000 images
+        assert ours[f"+ white background ({kind})", "3"] == 14.0
+        assert ours[f"+ white background ({kind})", "change_3"] == 4.0
+        assert ours[f"+ training adjustment method ({kind})", "3"] == 16.0
+        assert ours[f"+ training adjustment method ({kind})", "change_3"] == 6.0
+
+
 def test_printed_numbers_come_first_and_misprints_and_differences_are_said() -> None:
     chosen = reproduce.plan("tian2021:table1", "desk")
     outcome = reproduce.with_outcome(chosen, attacks_outcome())
     assert next(iter(outcome.tables)) == "printed_and_measured"
     assert any("width 16" in note for note in outcome.notes)
-    assert not any("width 16" in note for note in reproduce.plan("tian2021:table1", "paper").differs)
+    assert not any("width 16" in note for note in reproduce.plan("tian2021:table1", "paper").sentences)
 
 
 class TestCost:

@@ -68,7 +68,9 @@ class Variants(Study):
         if not self.seeds:
             raise UserError("no seed to train with: give at least one, such as --seeds 0.")
         subjects = [self._subject(variant, seed) for variant in self.variants() for seed in self.seeds]
-        audits = [each.audit("audit", self.attack, per_class=self.per_class, **self.audit_options()) for each in subjects]
+        audits = [
+            each.audit("audit", self.attack, per_class=self.per_class, **self.audit_options()) for each in subjects
+        ]
         return [*(job for subject in subjects for job in subject.jobs), *audits]
 
     def audit_options(self) -> dict[str, Any]:

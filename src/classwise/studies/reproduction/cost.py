@@ -59,12 +59,13 @@ def forward(model: str, shape: tuple[int, ...], num_classes: int) -> float:
     """Operations of one image's way through a model."""
     with torch.device("meta"):  # layers without memory: only the shapes count
         network = load_model(model, num_classes=num_classes, in_channels=shape[0]).eval()
-    with _Counted() as counter, torch.no_grad():
+    counter = _Counted()  # type: ignore[no-untyped-call]
+    with counter, torch.no_grad():
         network(torch.zeros(1, *shape, device="meta"))
-    return counter.total
+    return float(counter.total)
 
 
-class _Counted(TorchDispatchMode):
+class _Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds up the operations of what runs inside; torch's own FlopCounterMode does too, but loads a compiler first."""
 
     total = 0.0

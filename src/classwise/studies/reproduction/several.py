@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
+from classwise.figures.style import Chart
 from classwise.studies.frame.graph import Job
-from classwise.studies.frame.outcome import Done, Outcome
+from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import Study
 
 
@@ -33,7 +36,10 @@ class Several(Study):
         return [job for study in self.parts.values() for job in study.jobs()]
 
     def outcome(self, done: Done) -> Outcome:
-        tables, charts, claims, notes = {}, {}, [], dict[str, None]()
+        tables: dict[str, pd.DataFrame] = {}
+        charts: dict[str, Chart] = {}
+        claims: list[Claim] = []
+        notes: dict[str, None] = {}
         for place, (name, study) in enumerate(self.parts.items()):
             own, end = study.outcome(done), f"_{name}" if place else ""
             tables |= {f"{key}{end}": table for key, table in own.tables.items()}
