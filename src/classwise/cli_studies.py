@@ -19,6 +19,9 @@ from classwise.stopping import exit_code
 
 if TYPE_CHECKING:
     from classwise.studies import Outcome, Study
+    from classwise.studies.reproduction.reproduce import Plan as ReproductionPlan
+
+_PROBING = 120.0  # seconds that a dry run of a study may measure in all
 
 _NAMED = "classwise.study"  # which study is asked about
 
@@ -46,9 +49,7 @@ Pool = Annotated[
     Path | None,
     typer.Option("--pool", help="A folder of jobs that studies share: what one has trained another need not."),
 ]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print the jobs and an estimate from a short probe, and leave.")
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the jobs and about how long each takes, and leave.")]
 ShowProgress = Annotated[bool | None, typer.Option("--progress/--no-progress", help="[default: on a terminal]")]
 
 
@@ -125,7 +126,7 @@ def reproduce(
     above = Path("runs") / "reproduce" / scale
     folder, pool = out or above / name.replace(":", "-"), pool or above / "jobs"
     if dry_run:
-        _show_plan(plan.study, folder, place, resources, _given(use), pool)
+        _show_reproduction(plan, folder, place, resources, _given(use), pool)
         return
     outcome = _conduct(plan.study, folder, place, engine, resources, _given(use), pool, progress)
     title = f"{plan.item.title} ({name}, {scale} scale)"
@@ -133,22 +134,44 @@ def reproduce(
 
 
 def _show_list() -> None:
+    """Every table and figure, paper by paper, and what it costs here."""
+    from itertools import groupby
+
     from rich.table import Table
 
     from classwise import published
     from classwise.studies.reproduction import reproduce as reproductions
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("id", "what", "study", "desk", "paper"):
-        table.add_column(column, justify="right" if column in ("desk", "paper") else "left", no_wrap=column != "what")
     console = Console()
-    with console.status("counting what each costs here …"):
-        for item in published.items():
-            scales: tuple[Any, ...] = ("desk", "paper")
+    scales: tuple[reproductions.Scale, ...] = ("desk", "paper")
+    for _, items in groupby(published.items(), key=lambda item: item.paper):
+        table = Table(box=None, pad_edge=False)
+        for column in ("id", "what", "study", *scales):
+            table.add_column(column, justify="right" if column in scales else "left", no_wrap=column != "what")
+        for item in items:
             prices = [reproductions.hours(reproductions.plan(item.id, scale)) for scale in scales] if item.study else []
             table.add_row(item.id, escape(item.title), item.study or "", *map(_duration, prices))
-    console.print(table)
-    console.print("Times are counted for this machine, to a factor of two; --dry-run measures.", style="dim")
+        console.print(f"[bold]{escape(item.citation)}[/]", soft_wrap=True)
+        console.print(table)
+        console.print()
+    console.print("Times are counted for this machine, to a factor of two.", style="dim")
+
+
+def _show_reproduction(
+    plan: ReproductionPlan, folder: Path, place: Any, resources: Any, use: Mapping[str, Path], pool: Path | None
+) -> None:
+    """The jobs of a plan at the price that is counted for them, and what is not as in the paper."""
+    from classwise.studies.frame.graph import Graph
+    from classwise.studies.reproduction import cost
+
+    counted = cost.seconds(Graph.of(plan.study.jobs()))
+    _show_plan(plan.study, folder, place, resources, use, pool, counted=counted, budget=0.0)
+    console = Console()
+    console.print("Times are counted, to a factor of two.", style="dim")
+    if plan.differs:
+        console.print("\nNot as in the paper:")
+    for sentence in plan.sentences:
+        console.print(f"  {sentence}", markup=False, soft_wrap=True)
 
 
 def _duration(hours: float | None) -> str:
@@ -279,7 +302,14 @@ def _watching(wanted: bool | None) -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _show_plan(
-    chosen: Study, folder: Path, place: Any, resources: Any, use: Mapping[str, Path], pool: Path | None
+    chosen: Study,
+    folder: Path,
+    place: Any,
+    resources: Any,
+    use: Mapping[str, Path],
+    pool: Path | None,
+    counted: Mapping[str, float | None] | None = None,
+    budget: float = _PROBING,
 ) -> None:
     from classwise.studies.frame.estimate import estimate, show
     from classwise.studies.frame.graph import Graph
@@ -289,7 +319,16 @@ def _show_plan(
     desk = Desk(folder, Graph.of(chosen.jobs()), place, pool)
     for name, given in use.items():
         check_given(desk, name, given)
-    show(estimate(desk, resources, given=use), resources)
+    with Console(stderr=True).status("planning …") as status:
+        found = estimate(
+            desk,
+            resources,
+            given=use,
+            budget=budget,
+            counted=counted,
+            watch=lambda name: status.update(f"measuring {escape(name)} …"),
+        )
+    show(found, resources)
 
 
 def _finish(outcome: Outcome, folder: Path, title: str, settings: Mapping[str, object]) -> None:

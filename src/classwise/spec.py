@@ -21,6 +21,7 @@ import numbers
 import re
 import types
 import typing
+import weakref
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -208,9 +209,14 @@ def check_keys(options: Mapping[str, Any], known: Mapping[str, Any], owner: str)
             raise unknown(f"setting of {owner}", key, known)
 
 
-def _hints(cls: type[Any]) -> dict[str, Any]:
-    """The annotations of a class, their bounds included."""
-    return typing.get_type_hints(cls, include_extras=True)
+_known_hints: weakref.WeakKeyDictionary[type[Any], dict[str, Any]] = weakref.WeakKeyDictionary()
+
+
+def _hints(cls: type[Any]) -> Mapping[str, Any]:
+    """The annotations of a class, their bounds included; worked out once, since every spec that is read asks."""
+    if cls not in _known_hints:
+        _known_hints[cls] = typing.get_type_hints(cls, include_extras=True)
+    return _known_hints[cls]
 
 
 def configure(cls: type[T], options: Mapping[str, Any], owner: str) -> T:

@@ -140,6 +140,30 @@ def test_every_study_is_listed() -> None:
     assert {item.study for item in published.items()} - {None} <= set(studies.names())
 
 
+def test_a_dry_run_of_a_reproduction_prices_its_jobs_and_does_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    said = run("reproduce", "tian2021:table1", "--dry-run")
+    jobs = [line.split() for line in said.splitlines() if line.endswith("counted") or " counted " in line]
+    assert len(jobs) == 25  # five trainings, and four defences under five attacks
+    assert "20 under CW and N Attack" in said  # what is not as in the paper
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_list_names_every_item_below_its_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+    from classwise.studies.reproduction import reproduce
+
+    monkeypatch.setattr(reproduce, "hours", lambda plan: 1.0)
+    monkeypatch.setenv("COLUMNS", "200")
+    lines = run("reproduce", "--list").splitlines()
+    for item in published.items():
+        place = next(number for number, line in enumerate(lines) if line.startswith(f"{item.id} "))
+        above = [line for line in lines[:place] if line in {other.citation for other in published.items()}]
+        assert above[-1] == item.citation
+
+
 def test_reproduce_asks_which() -> None:
     with pytest.raises(UserError, match="--list names them"):
         CliRunner().invoke(app, ["reproduce"], catch_exceptions=False)

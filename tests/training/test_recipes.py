@@ -410,6 +410,14 @@ def test_class_values_that_fit_no_class_are_refused_by_the_method(change: str, m
         method.init(cifar10.CLASS_NAMES)
 
 
+def test_a_recipe_is_read_again_when_its_file_has_changed(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    for epochs in (3, 4):
+        path.write_text(f'method = {{name = "trades"}}\n[data]\nvalidation = 5\n[train]\nepochs = {epochs}\n')
+        assert recipe.load(path).train.epochs == epochs
+        assert recipe.load(path, ["train.epochs=9"]).train.epochs == 9
+
+
 def test_a_fine_tuning_without_weights_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"frl_rw fine-tunes a robust model: give its checkpoint as model.weights"):
         cw.train("desk/digits/frl_rw", out=tmp_path / "run")

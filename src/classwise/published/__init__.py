@@ -3,6 +3,7 @@
     items(), item("tian2021:table1")         every table and figure: what it shows, the study that reproduces it
     names(), table(id), source(id)           the tables, with the line that says where their numbers are from
     statements(id)                           numbers printed in the text about a table or a figure
+    settings(id)                             how the paper says it was made: attacks, trainings, images
     misprints(id), recomputed()              CV, MCD, ρ and more, computed again from the accuracies beside them
 
 Papers: `tian2021` (KDD), `tian2020` (its submission to ICLR), `li2023` (WAT), `benz2020` (a pre-registration: plans
@@ -13,16 +14,19 @@ from __future__ import annotations
 
 from classwise.published.index import Item, Misprint, item, items, misprints
 from classwise.published.numbers import names, source, statements, table
+from classwise.published.paper_settings import Settings, settings
 from classwise.published.recompute import recomputed
 
 __all__ = [
     "Item",
     "Misprint",
+    "Settings",
     "item",
     "items",
     "misprints",
     "names",
     "recomputed",
+    "settings",
     "source",
     "statements",
     "table",

@@ -40,14 +40,13 @@ _BOUND = "linear"
 class Fairness(OfModels):
     """Methods for fairness against their base.
 
-    base: the model, by name, that ρ is measured against; recipes that fine-tune start from it, but those named in
-    scratch. claimed: the model whose ρ is said to be the best. attack: besides AutoAttack. autoattack_per_class: images
-    of each class for it, 0 for none. linear_epochs: of the linear classifier for the bound, 0 for none. protocol:
-    "final" judges the last step alone, as the paper's code does.
+    base: the model, by name, that ρ is measured against; recipes that fine-tune start from it. claimed: the model whose
+    ρ is said to be the best. attack: besides AutoAttack. autoattack_per_class: images of each class for it, 0 for none.
+    linear_epochs: of the linear classifier for the bound, 0 for none. protocol: "final" judges the last step alone, as
+    the paper's code does.
     """
 
     base: str = "trades"
-    scratch: tuple[str, ...] = ()
     claimed: str = "wat"
     attack: tuple[str, ...] = ("pgd-100", "margin_pgd-30")
     autoattack_per_class: int = 20
@@ -61,9 +60,7 @@ class Fairness(OfModels):
         if not found:
             raise UserError(f"{base.name} is the base; give a model to compare with it, such as one of recipe wat.")
         require_same_setting([base, *found])
-        for name in self.scratch:
-            place_of(name, [subject.name for subject in found], "model for --scratch")
-        return [base, *(each if each.name in self.scratch else _fine_tuned(each, base) for each in found)]
+        return [base, *(_fine_tuned(subject, base) for subject in found)]
 
     def jobs(self) -> list[Job]:
         found: list[Job] = []
@@ -164,7 +161,7 @@ def _fine_tuned(subject: Subject, base: Subject) -> Subject:
     if subject.training is None:
         return subject
     chosen = load(subject.training.recipe, subject.training.changes)
-    if not chosen.method.validates_first or chosen.model.weights is not None:
+    if not chosen.method.fine_tunes or chosen.model.weights is not None:
         return subject
     changes = (*subject.training.changes, f"model.weights={base.model}")
     return dataclasses.replace(subject, training=dataclasses.replace(subject.training, changes=changes))

@@ -79,6 +79,38 @@ def test_what_finished_jobs_took_is_known(probes: list[str], tmp_path: Path) -> 
     assert rows.loc["n2", "waits for"] == "t2"
 
 
+def test_without_time_to_probe_what_is_counted_counts(probes: list[str], tmp_path: Path) -> None:
+    trainings = [Train(f"t{n}", "desk/digits/madry", (f"method.steps={n}",)) for n in (1, 2, 3)]
+    desk = planned(tmp_path, *trainings, Derive("norms", "m:f"))
+    told: list[str] = []
+    finish(desk, "t1", 50.0)
+    rows = estimate(desk, Resources(), budget=0, counted={"t1": 1.0, "t2": 7.0, "norms": None}, watch=told.append)
+    assert probes == told == []
+    assert dict(zip(rows["job"], rows["basis"], strict=True)) == {
+        "t1": "took", "t2": "counted", "t3": "unknown", "norms": "unknown",
+    }  # fmt: skip
+    assert rows.set_index("job").loc["t2", "seconds"] == 7
+    assert totals(rows, 1) == Totals(7.0, 7.0, 7.0, pytest.approx(math.nan, nan_ok=True), 2)
+
+
+def test_probes_stop_when_their_time_together_is_spent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    clock = iter([0.0, 0.0, 40.0, 70.0])  # the beginning, then before each job
+    limits: list[float] = []
+
+    def measure(desk: Desk, job: Job, resources: Resources, seconds: float, limit: float) -> Measured:
+        limits.append(limit)
+        return Measured(10.0, 200.0, "measured")
+
+    monkeypatch.setattr(estimates, "_measure", measure)
+    monkeypatch.setattr(estimates.time, "monotonic", lambda: next(clock))
+    trainings = [Train(f"t{n}", "desk/digits/madry", (f"method.steps={n}",)) for n in (1, 2, 3)]
+    told: list[str] = []
+    rows = estimate(planned(tmp_path, *trainings), Resources(), limit=50.0, budget=60.0, watch=told.append)
+    assert told == ["t1", "t2"]
+    assert limits == [50.0, 20.0]  # the second has what is left
+    assert list(rows["basis"]) == ["measured", "measured", "unknown"]
+
+
 def plan(*rows: tuple[str, str, float], finished: tuple[str, ...] = ()) -> pd.DataFrame:
     return pd.DataFrame(
         [

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from classwise import published, studies
-from classwise.published.settings import NOT_STATED, Settings, StatedAttack, StatedRun, StatedTraining, settings
+from classwise.published.paper_settings import NOT_STATED, Settings, StatedAttack, StatedRun, StatedTraining, settings
 from classwise.studies.frame.graph import Graph
 from classwise.studies.reproduction import compared, reproduce
 from classwise.studies.reproduction.used import used

@@ -1,6 +1,7 @@
 """What a study will cost before it is done: its jobs, and time and memory from a short probe of each kind (`probe`).
 
-Jobs that differ only in seeds, weights, rates and which classes are left out share one probe; where such a job is
+Probes share a budget of time. Once it is spent, what is left is taken from what the caller has counted (`cost`). Jobs
+that differ only in seeds, weights, rates and which classes are left out share one probe; where such a job is
 finished, the time it took is the estimate.
 """
 
@@ -15,7 +16,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,8 @@ from classwise.training.checkpoint import EPOCHS
 if TYPE_CHECKING:
     from rich.console import Console
 
+_UNKNOWN = Measured(math.nan, math.nan, "unknown")
+
 
 @dataclass(frozen=True)
 class Totals:
@@ -45,12 +48,20 @@ class Totals:
 
 
 def estimate(
-    desk: Desk, resources: Resources, seconds: float = 3.0, limit: float = 120.0, given: Container[str] = ()
+    desk: Desk,
+    resources: Resources,
+    seconds: float = 3.0,
+    limit: float = 120.0,
+    given: Container[str] = (),
+    budget: float = math.inf,
+    counted: Mapping[str, float | None] | None = None,
+    watch: Callable[[str], None] = lambda name: None,
 ) -> pd.DataFrame:
     """A row for each job: what it waits for, whether it is finished, the time it took or will take, and memory.
 
     seconds: about how long a probe measures; limit: after which one is given up; given: jobs for which a finished run
-    stands. Nothing is written.
+    stands; budget: seconds for all probes together; counted: seconds of jobs for which there is no time to probe;
+    watch: told the name of each job that is probed. Nothing is written.
     """
     finished = {job.name: about for job in desk.graph if (about := desk.finished(job)) is not None}
     known: dict[str, Measured] = {}
@@ -59,6 +70,7 @@ def estimate(
         took = Measured(about["seconds"], about["megabytes"], f"as {name} took")
         known[key] = max(known.get(key, took), took, key=lambda measured: measured.seconds)
     rows = []
+    end = time.monotonic() + budget
     for job in desk.graph:
         state = "finished" if job.name in finished else "given" if job.name in given else "to do"
         if state == "given":
@@ -67,9 +79,13 @@ def estimate(
             took = Measured(finished[job.name]["seconds"], finished[job.name]["megabytes"], "took")
         else:
             key = _alike(desk, job, finished)
-            if key not in known:
-                known[key] = _measure(desk, job, resources, seconds, limit)
-            took = known[key]
+            left = end - time.monotonic()
+            if key not in known and left > 0:
+                watch(job.name)
+                known[key] = _measure(desk, job, resources, seconds, min(limit, left))
+            took = known.get(key, _UNKNOWN)
+            if math.isnan(took.seconds) and (guess := (counted or {}).get(job.name)) is not None:
+                took = Measured(guess, math.nan, "counted")
         about_job = {"job": job.name, "kind": type(job).__name__.lower(), "waits for": ", ".join(sorted(job.after))}
         rows.append({**about_job, "state": state, **dataclasses.asdict(took)})
     return pd.DataFrame(rows)
@@ -199,7 +215,7 @@ def _shape_of_training(job: Train) -> dict[str, Any]:
 def _measure(desk: Desk, job: Job, resources: Resources, seconds: float, limit: float) -> Measured:
     """Probe a job in a process of its own."""
     if isinstance(job, Derive):
-        return Measured(math.nan, math.nan, "unknown")
+        return _UNKNOWN
     for other in map(desk.graph.jobs.__getitem__, sorted(job.after)):
         if not isinstance(other, Train) and desk.finished(other) is None:
             return Measured(math.nan, math.nan, f"unknown: it reads what {other.name} leaves")

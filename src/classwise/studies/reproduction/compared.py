@@ -2,7 +2,7 @@
 
     rows                    a model of the paper is not in the plan
     attack                  an attack of the paper is not in the plan
-    network, epochs, …      the fields of `published.settings`; `settings` are those of a method or attack
+    network, epochs, …      the fields of `published.paper_settings`; `settings` are those of a method or attack
     inv_temperature, …      an option of the study
     every_epoch             models are not audited through their training
 
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from classwise import spec
 from classwise.errors import UserError
-from classwise.published.settings import NOT_STATED, Settings, StatedAttack, StatedRun
+from classwise.published.paper_settings import NOT_STATED, Settings, StatedAttack, StatedRun
 from classwise.studies.frame.graph import Graph
 from classwise.studies.frame.study import Study
 from classwise.studies.reproduction.used import Used, trainings, used

@@ -59,6 +59,10 @@ def forward(model: str, shape: tuple[int, ...], num_classes: int) -> float:
     """Operations of one image's way through a model."""
     with torch.device("meta"):  # layers without memory: only the shapes count
         network = load_model(model, num_classes=num_classes, in_channels=shape[0]).eval()
+    for layer in list(network.modules()):
+        for name, child in layer.named_children():
+            if isinstance(child, nn.BatchNorm2d):  # nothing is counted in it, and torch is slow to follow its shapes
+                setattr(layer, name, nn.Identity())
     counter = _Counted()  # type: ignore[no-untyped-call]
     with counter, torch.no_grad():
         network(torch.zeros(1, *shape, device="meta"))
@@ -83,6 +87,11 @@ def passes(attack: Attack) -> float:
     return attack.steps * attack.restarts * each
 
 
+@functools.cache
+def _passes(text: str) -> float:
+    return sum(passes(attack) for attack in attack_files.parse(text).values())
+
+
 def _train(job: Train) -> float | None:
     chosen = recipe.load(job.recipe, job.changes)
     found = about(chosen.data.name)
@@ -93,7 +102,7 @@ def _train(job: Train) -> float | None:
     held_out = chosen.data.validation or 0
     one = forward(chosen.model.spec, found.shape, classes)
     inner = 2 * int(getattr(chosen.method, "steps", 0))
-    validation = sum(passes(attack) for attack in attack_files.parse(list(chosen.validate.attack)).values())
+    validation = sum(map(_passes, chosen.validate.attack))
     return chosen.train.epochs * classes * one * ((each - held_out) * (inner + 6) + held_out * validation)
 
 
@@ -108,6 +117,6 @@ def _audit(job: Job, jobs: Mapping[str, Job]) -> float | None:
     images = min(found.test, per_class * found.classes) if per_class else found.test
     model = recipe.load(source.recipe, source.changes).model.spec if isinstance(source, Train) else job.model
     known = [attack for attack in job.attacks if "{" not in attack]
-    spent = sum(passes(attack) for attack in attack_files.parse(known).values()) if known else 0.0
+    spent = sum(map(_passes, known))
     spent += _CRAFTED * (len(job.attacks) - len(known))
     return images * forward(model, found.shape, found.classes) * (1 + spent)

@@ -1,4 +1,4 @@
-"""What a plan does, in the words in which the papers' settings are written (`classwise.published.settings`).
+"""What a plan does, in the words in which the papers' settings are written (`classwise.published.paper_settings`).
 
 Read from the jobs themselves, not from the plan's options: the recipe of each training as it will be run, and the
 attack, radius and images of each audit.
@@ -18,7 +18,7 @@ from classwise.attacks import Attack
 from classwise.attacks.fgsm import Fgsm
 from classwise.attacks.pgd import Pgd
 from classwise.attacks.transfer import Transfer
-from classwise.published.settings import StatedAttack
+from classwise.published.paper_settings import StatedAttack
 from classwise.studies.frame.graph import Audit, Derive, Graph, Job, Train
 from classwise.studies.reproduction.data_sets import ABOUT
 from classwise.training import recipe
