@@ -13,7 +13,8 @@ RECIPES = ["desk/digits/madry", "fair=desk/digits/wat"]
 def test_a_change_with_a_name_is_for_the_model_of_that_name() -> None:
     changes = ["train.epochs=7", "fair=method.eta=0.25", "madry=train.optimizer=sgd:lr=0.2", "madry=threat.eps=0.1"]
     madry, fair = subjects(recipes=RECIPES, changes=changes)
-    assert madry.training is not None and fair.training is not None
+    assert madry.training is not None
+    assert fair.training is not None
     assert madry.training.changes == ("train.epochs=7", "train.optimizer=sgd:lr=0.2", "threat.eps=0.1")
     assert fair.training.changes == ("train.epochs=7", "method.eta=0.25")
     assert (madry.eps, fair.eps) == (0.1, 0.15)
