@@ -160,9 +160,3 @@ def test_bad_settings_are_errors():
         FrlRw(limit=1)
     with pytest.raises(UserError, match="halve"):
         FrlRw(halve=0)
-
-
-def test_it_fine_tunes_unless_it_is_told_to_train_from_scratch():
-    assert FrlRw().fine_tunes
-    assert not FrlRw(scratch=True).fine_tunes
-    assert not FrlRwrm(scratch=True).fine_tunes

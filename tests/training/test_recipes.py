@@ -125,7 +125,7 @@ def test_desk_recipes_of_a_data_set_share_their_budget(folder: str) -> None:
     assert len({r.model.spec.removesuffix(",head=cosine") for r in made}) == 1
 
 
-@pytest.mark.parametrize("name", [name for name in SHIPPED if "/frl_" in name and not name.endswith("-common")])
+@pytest.mark.parametrize("name", [name for name in SHIPPED if "/frl_" in name])
 def test_recipes_that_fine_tune_say_how_to_make_the_weights_they_start_from(name: str) -> None:
     text = recipe.locate(name).read_text(encoding="utf-8")
     first, then = re.findall(r"^#   classwise train (\S+)(?: --set (\S+))? --out (\S+)$", text, re.MULTILINE)

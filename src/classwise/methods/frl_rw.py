@@ -43,8 +43,7 @@ Limit: TypeAlias = Annotated[float, Bounds(above=0, below=1, note="Weights are a
 @dataclass(frozen=True)
 class FrlRw(Trades):
     """Fields of trades; tau1, tau2: allowed excess of a class's clean and boundary error; rate r of the multipliers,
-    halved every `halve` epochs; limit of their sum; scratch: train from new weights instead of fine-tuning a robust
-    model, as Li and Liu (2023) compare. State: phi0, phi1; `weight` is w⁰ and `weight_kl` w¹."""
+    halved every `halve` epochs; limit of their sum. State: phi0, phi1; `weight` is w⁰ and `weight_kl` w¹."""
 
     beta: ClassValues = 1.5
     tau1: Excess = 0.1
@@ -52,13 +51,8 @@ class FrlRw(Trades):
     rate: NonNegative = 0.05
     halve: Count = 40
     limit: Limit = 0.5
-    scratch: bool = False
 
     validates_first: ClassVar[bool] = True
-
-    @property
-    def fine_tunes(self) -> bool:
-        return not self.scratch
 
     def validation(self) -> Mapping[str, Attack]:
         return {_ATTACK: Pgd(steps=20)}

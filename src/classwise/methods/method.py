@@ -90,11 +90,6 @@ class Method:
     def __post_init__(self) -> None:
         spec.settle(self)
 
-    @property
-    def fine_tunes(self) -> bool:
-        """Whether a training begins from the weights of a robust model."""
-        return False
-
     def validation(self) -> Mapping[str, Attack]:
         """Attacks, besides the recipe's, whose validation records `update` needs; judged at their last iterate."""
         return {}

@@ -161,7 +161,7 @@ def _fine_tuned(subject: Subject, base: Subject) -> Subject:
     if subject.training is None:
         return subject
     chosen = load(subject.training.recipe, subject.training.changes)
-    if not chosen.method.fine_tunes or chosen.model.weights is not None:
+    if not chosen.method.validates_first or chosen.model.weights is not None:
         return subject
     changes = (*subject.training.changes, f"model.weights={base.model}")
     return dataclasses.replace(subject, training=dataclasses.replace(subject.training, changes=changes))

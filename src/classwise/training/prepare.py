@@ -28,6 +28,8 @@ from classwise.training.recipe import Recipe
 from classwise.training.step import Stepper
 from classwise.training.validation import Validation
 
+_FINE_TUNED = ("frl_rw", "frl_rwrm")
+
 
 def examples(chosen: Recipe, root: str | Path | None, download: bool, data: Any) -> Images:
     """All training examples the recipe allows, before any is held out."""
@@ -51,7 +53,7 @@ def network_of(chosen: Recipe, given: nn.Module | None, images: Images, device: 
     part = chosen.model
     network = given
     if network is None:
-        if chosen.method.fine_tunes and part.weights is None:
+        if methods.name_of(chosen.method) in _FINE_TUNED and part.weights is None:
             raise UserError(
                 f"{methods.name_of(chosen.method)} fine-tunes a robust model: give its checkpoint as model.weights "
                 "(--set model.weights=runs/trades/best.pt)."

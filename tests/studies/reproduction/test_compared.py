@@ -100,8 +100,8 @@ def test_wats_first_table_has_both_data_sets_and_frl_with_the_settings_of_all() 
     assert {each.data for each in found} == {"cifar10", "cifar100"}
     frl = {each.model: each.training for each in found if each.method == "frl_rw" and each.data == "cifar10"}
     common, own = frl["{frl_rw}/best.pt"], frl["{frl_rw-own}/best.pt"]
-    assert (common["epochs"], common["lr"], common["weights"]) == (100, 0.1, "trained here")
-    assert (own["epochs"], own["lr"], own["weights"]) == (40, 0.001, "fine-tuned")
+    assert (common["epochs"], common["lr"], common["weight_decay"]) == (100, 0.1, 2e-4)
+    assert (own["epochs"], own["lr"], own["weight_decay"]) == (40, 0.001, 5e-4)
 
 
 def test_a_plan_like_a_plan_like_a_third_keeps_its_notes() -> None:
