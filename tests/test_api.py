@@ -328,7 +328,8 @@ class TestAnswer:
         assert audit.worst.name == table["class"][table["accuracy"].argmin()]
         assert audit.worst.value == table["accuracy"].min()
         assert audit.worst.low < audit.worst.value < audit.worst.high
-        assert f"worst class {audit.worst.name}" in str(audit)
+        assert audit.worst.name in audit.worst.tied
+        assert f"worst class {audit.worst.label}" in str(audit)
 
     def test_confusion(self, audit: cw.Audit) -> None:
         counts, rates = audit.confusion("pgd-8"), audit.confusion("pgd-8", rates=True)
@@ -342,13 +343,16 @@ class TestAnswer:
         documented = (Path(__file__).parents[1] / "docs" / "summary.md").read_text()
         cells = [line.split("|")[1] for line in documented.splitlines() if line.startswith("| `")]
         keys = [key.strip(" `") for cell in cells for key in cell.split(",")]
-        top, entry = keys[: keys.index("versions") + 1], keys[keys.index("versions") + 1 :]
+        of_entry, of_verdict = keys.index("versions") + 1, keys.index("family") + 1
+        top, entry, said = keys[:of_entry], keys[of_entry:of_verdict], keys[of_verdict:]
         assert sorted(summary) == sorted(top)
         assert list(summary["attacks"]) == ["clean", "fgsm", "pgd-8"]
         for attack in summary["attacks"].values():
             assert sorted(attack) == sorted(set(entry) - {"superclass", "eps", "family"})
             assert len(attack["by_class"]) == 3
-        assert summary["attacks"]["pgd-8"]["worst"].keys() == {"class", "accuracy", "low", "high"}
+        assert summary["attacks"]["pgd-8"]["worst"].keys() == {"class", "classes", "accuracy", "low", "high"}
+        for own in (summary, summary["worst_case"], *summary["attacks"].values()):
+            assert sorted(own["verdict"]) == sorted(said)
         assert summary["threat"] == {"norm": "linf", "eps": EPS}
         assert summary["timing"]["attacks"]["pgd-8"].keys() == {"seconds", "passes", "rejected", "outside", "attacked"}
 

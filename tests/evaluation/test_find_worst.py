@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +14,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 import classwise as cw
+from classwise import terminal
 from classwise.datasets.images import ArrayPixels, Images
 from classwise.errors import UserError
 from classwise.evaluation import jobs, run
 from classwise.evaluation.find_worst import WorstFound, find_worst
+from classwise.format import interval
 
 EPS = {"bee": 0.03, "cow": 0.02, "*": 0.008}  # so that bee is the worst class, and cow the next
 SETTINGS: dict[str, Any] = {"eps": EPS, "seed": 3, "batch_size": 32, "workers": 1}
@@ -65,6 +69,26 @@ def found(find: Find) -> WorstFound:
 @pytest.fixture(scope="module")
 def audit(full: Callable[..., cw.Audit]) -> cw.Audit:
     return full()
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.5])
+def test_every_surface_names_the_same_classes_with_the_same_bounds(find: Find, tolerance: float) -> None:
+    """Terminal, text (which a notebook shows) and JSON, of a search that ends with one class and with several."""
+    found = find(tolerance=tolerance)
+    console = Console(file=io.StringIO(), width=200)
+    terminal.show_worst(found, console)
+    assert isinstance(console.file, io.StringIO)
+    shown, summary = console.file.getvalue(), found.summary()
+    assert (len(found.worst) > 1) is (tolerance > 0)
+    mark = "maybe" if tolerance else "yes"
+    marked = [line.split()[0] for line in shown.splitlines() if line.split()[-1:] == [mark]]
+    assert sorted(marked) == sorted(summary["worst"]) == sorted(found.worst)
+    own = found.by_class()[found.by_class()["in_question"]]
+    assert (summary["low"], summary["high"]) == (own["low"].min(), own["high"].min())
+    assert summary["sentence"] == f"{found}."
+    assert summary["sentence"] in shown
+    assert f"robust accuracy {interval(summary['low'], summary['high'])} (95% confidence)" in summary["sentence"]
+    assert all(name in summary["sentence"] for name in found.worst)
 
 
 def test_names_the_class_a_full_audit_names(found: WorstFound, audit: cw.Audit) -> None:

@@ -1,4 +1,4 @@
-"""Probability that each class is the worst one, given the examples seen.
+"""Posterior probability that each class is the worst one, given the examples seen.
 
 With Jeffreys' prior the accuracy of class c, k_c of n_c correct, has the posterior Beta(k_c + ½, n_c − k_c + ½),
 independent of the others, and

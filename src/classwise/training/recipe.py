@@ -26,6 +26,7 @@ import classwise
 from classwise import attacks, methods, spec
 from classwise.errors import UserError, unknown
 from classwise.evaluation.folder import plain
+from classwise.format import radius
 from classwise.methods.method import Method
 from classwise.spec import Count, Fraction, Natural, NonNegative, OpenShare, Positive, Seed, Share
 from classwise.threat import Norm, Threat
@@ -336,7 +337,7 @@ def usage(name: str) -> str:
     held = f", {recipe.data.validation} of each class held out" if recipe.data.validation else ""
     return (
         f"{methods.name_of(recipe.method)} on {recipe.data.name} with {recipe.model.spec}, "
-        f"eps {recipe.threat.eps:.4g}, {recipe.train.epochs} epochs{held}"
+        f"eps {radius(recipe.threat.eps)}, {recipe.train.epochs} epochs{held}"
     )
 
 
