@@ -10,6 +10,7 @@ import numpy as np
 from classwise.errors import UserError, unknown
 from classwise.records import CLEAN, WORST_CASE, AttackInfo, Records
 from classwise.results import Audit
+from classwise.run_folder import same
 
 _NAMED = 5  # differences an error or a note names
 
@@ -103,7 +104,7 @@ def _differing(one: Mapping[tuple[str, str], Any], other: Mapping[tuple[str, str
     return alone + [
         f"{name} {setting} {told(one.get((name, setting)))} and {told(other.get((name, setting)))}".strip()
         for name, setting in shared
-        if one.get((name, setting)) != other.get((name, setting))
+        if not same(one.get((name, setting)), other.get((name, setting)))
     ]
 
 
@@ -114,4 +115,4 @@ def apart(one: Audit, other: Audit, mine: Records, theirs: Records) -> str | Non
     if not np.array_equal(mine.label, theirs.label):
         return "their labels differ"
     marks = [audit.config.get("data", {}).get("fingerprint") for audit in (one, other)]
-    return "their data differ" if all(marks) and marks[0] != marks[1] else None
+    return "their data differ" if all(marks) and not same(*marks) else None

@@ -90,6 +90,11 @@ class Foreign:
         return f"{Path(self.source).name}:{self.attack}"
 
     @property
+    def spec(self) -> str:
+        """What `load` makes this attack of."""
+        return f"{self.source}:{self.attack}" + (f",{self.options}" if self.options else "")
+
+    @property
     def steps(self) -> int:
         return 0
 

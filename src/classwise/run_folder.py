@@ -22,7 +22,7 @@ else:
     import tomli as tomllib
 
 _PART = re.compile(r"(?P<place>\d+)-(?P<attack>.+)-(?P<number>\d{5})")
-_SECTIONS = ("audit", "model", "data", "attacks", "versions", "plan")
+_SECTIONS = ("audit", "model", "data", "attacks", "command", "versions", "plan")
 _NAMED = 5  # examples or files that an error names
 
 
@@ -49,6 +49,13 @@ def read_config(folder: Path) -> dict[str, Any]:
         if not isinstance(table, dict):
             raise damaged(path, f"{name} is {table!r}, not a table")
     return config
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two settings are equal; fingerprints of older runs are the first 16 digits of the whole ones."""
+    texts = sorted((str(one), str(other)), key=len)
+    short = tuple(map(len, texts)) == (16, 64) and texts[1].startswith(texts[0])
+    return bool(one == other) or short
 
 
 def damaged(path: Path, reason: str) -> UserError:

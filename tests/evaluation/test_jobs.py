@@ -49,14 +49,19 @@ class TestPlan:
         assert jobs.plan(black_box, torch.rand(4, 1, 8, 8), 5000, short, batch=256, workers=1).part > 512
 
     def test_it_does_not_depend_on_how_long_a_pass_takes(self, net: nn.Module) -> None:
-        class Slow(nn.Module):
-            def forward(self, x: Tensor) -> Tensor:
-                time.sleep(0.02)
-                return net(x)  # type: ignore[no-any-return]
-
         attacks: dict[str, Attack] = {"pgd": Pgd(steps=100_000)}
-        plans = [jobs.plan(model, torch.rand(8, 1, 8, 8), 10**6, attacks, 16, 1) for model in (net, Slow(), net)]
-        assert plans[0] == plans[1] == plans[2]
+        first = jobs.plan(net, torch.rand(8, 1, 8, 8), 10**6, attacks, 16, 1)
+        net.register_forward_pre_hook(lambda *_: time.sleep(0.02))
+        assert jobs.plan(net, torch.rand(8, 1, 8, 8), 10**6, attacks, 16, 1) == first
+
+    def test_programs_count_by_their_parameters(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(jobs, "_CPU_RATE", 1.0 / torch.get_num_threads())
+        layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 3, bias=False))
+        x = torch.rand(8, 1, 8, 8)
+        program = torch.jit.trace(layers, x)  # type: ignore[no-untyped-call]
+        assert jobs.pass_seconds(layers, x, gradient=False) == 2 * 64 * 3
+        assert jobs.pass_seconds(program, x, gradient=False) == 50 * 64 * 3
+        assert not any(module._forward_hooks for module in layers.modules())
 
     @pytest.mark.parametrize("size", [-5, 0, 2.5, "many", True, None])
     def test_sizes_are_whole_numbers(self, size: Any) -> None:

@@ -17,7 +17,7 @@ from classwise import spec
 from classwise.attacks.rows import Attack, Model, Rows, craft
 from classwise.errors import UserError, unknown
 
-__all__ = ["Attack", "Model", "Rows", "craft", "describe", "names", "parse", "settings", "usage"]
+__all__ = ["Attack", "Model", "Rows", "craft", "describe", "names", "parse", "settings", "usage", "written"]
 
 _NOT_ATTACKS = {"rows"}
 _SUITES = {"autoattack"}  # several attacks under one name: their classes have `members`
@@ -115,6 +115,29 @@ def _from_spec(text: str) -> list[Attack]:
         options = {fields[0].name: first, **options}
     choices = [[(key, value) for value in raw.split("|")] for key, raw in options.items()]
     return [spec.configure(cls, dict(pick), name) for pick in itertools.product(*choices)]
+
+
+def written(attack: Any) -> str | None:
+    """The spec from which `parse` makes the attack; None where there is none, as for one that holds a model."""
+    if own := getattr(attack, "spec", None):
+        return str(own)
+    try:
+        usual = {f.name: f.default for f in dataclasses.fields(attack)}
+        changed = {key: value for key, value in settings(attack).items() if value != usual[key]}
+        options = ",".join(f"{key}={_exactly(value)}" for key, value in changed.items())
+        text = f"{_file(attack)}:{options}" if options else _file(attack)
+        return text if list(parse(text).values()) == list(parse(attack).values()) else None
+    except (UserError, TypeError):
+        return None
+
+
+def _exactly(value: Any) -> str:
+    """A setting as a spec has it, with all its digits."""
+    if isinstance(value, tuple):
+        return "-".join(map(_exactly, value))
+    if isinstance(value, float):
+        return repr(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def short_name(attack: Attack) -> str:

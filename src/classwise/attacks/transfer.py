@@ -76,6 +76,11 @@ class Transfer:
 
     def __post_init__(self) -> None:
         spec.settle(self)
+        # One way of writing each, so that the same attack is the same whether it was typed or made in Python.
+        if self.model is not None:
+            object.__setattr__(self, "model", self.model.replace(",", ";"))
+        if not isinstance(self.attack, str) and (text := attacks.written(self.attack)) is not None:
+            object.__setattr__(self, "attack", text.replace(",", ";"))
         if not all(callable(model) for model in self.surrogates):
             raise UserError(f"surrogates are models, got {self.surrogates!r}; name them by model=… instead.")
         object.__setattr__(self, "surrogates", tuple(Surrogate.of(model) for model in self.surrogates))

@@ -22,8 +22,8 @@ from classwise.arguments import checked
 from classwise.attacks.rows import Attack, for_classes, needs_gradient
 from classwise.datasets.images import Images
 from classwise.errors import UserError, unknown
-from classwise.evaluation import folder as run_folder
 from classwise.evaluation import jobs, run, sanity
+from classwise.evaluation.asked import Asked, in_folder
 from classwise.evaluation.batch_size import at_most, choose_batch, choose_workers
 from classwise.evaluation.inputs import (
     Eps,
@@ -33,14 +33,13 @@ from classwise.evaluation.inputs import (
     images_of,
     module_of,
     radii,
-    spec_of,
     with_names,
     with_surrogates,
 )
 from classwise.evaluation.landscape import landscape as loss_slices
 from classwise.evaluation.speed import AMP, Fast, accelerate
 from classwise.models import check_model
-from classwise.records import CLEAN, MOST_PROBS, AttackInfo, Coverage, Meta, Protocol
+from classwise.records import CLEAN, MOST_PROBS, Coverage, Meta, Protocol
 from classwise.results import Audit, write_text
 from classwise.run_folder import read_config
 from classwise.run_lock import one_writer
@@ -107,11 +106,12 @@ def audit(
         record its distance: robustness at any radius from one run.
     save_adversarial: keep the points found, exact and rounded to 8 bits, in the run folder.
     landscape: write a slice of the loss around this many images into the run folder.
-    out: a run folder. Killed and started again with the same call, the audit goes on.
+    out: a run folder. Killed and started again with the same call, the audit resumes.
     amp: "float16" or "bfloat16" for the gradient passes, never on a CPU. The judging model is always float32.
     force: go on although the model's inputs are out of range.
     trust: load files that run code: programs, and checkpoints whose model a Python file makes (see `load_model`).
     """
+    given = dict(locals())
     begin = time.perf_counter()
     coverage = coverage or ("standing" if attack_files.has_suite(attacks) else "all")
     settings = Settings(
@@ -125,12 +125,12 @@ def audit(
     images = images_of(data, root, split, download, num_classes, class_names).subset(limit, per_class, classes, seed)
     with trusting(trust):
         module = module_of(model, weights, normalize, images, num_classes, device)
-    spec = spec_of(model, module)
     folder = None if out is None else Path(out)
     with trusting(trust), evaluating(module) as was_training:
         job, findings = prepare(module, images, named, eps, curve, settings, was_training)
         if folder is not None:
-            job = in_folder(job, folder, spec, settings, overwrite)
+            asked = Asked.of(audit, given, images, module)
+            job = in_folder(job, folder, asked, coverage, amp, confidence, overwrite)
         with progress_bar(len(images), [CLEAN, *job.attacks], progress) as report:
             records = run.evaluate(dataclasses.replace(job, report=report))
         if landscape and folder is not None:
@@ -246,41 +246,6 @@ def _require_gradient_free(attacks: Mapping[str, Attack]) -> None:
                 f"{name} needs the gradient of the model, and a black box has none. Attacks that need only its "
                 f"answers: {', '.join(able)}."
             )
-
-
-def in_folder(job: jobs.Job, folder: Path, spec: str, settings: Settings, overwrite: bool) -> jobs.Job:
-    """The job with a run folder: cut into parts, or with the parts of the run that is there already."""
-    assert isinstance(job.model, nn.Module)
-    example = job.images.batch(np.arange(min(8, len(job.images))))[0].to(job.device)
-    plan = jobs.plan(job.fast, example, len(job.images), job.attacks, job.plan.batch, job.plan.workers)
-    config = {
-        "audit": {
-            "norm": job.norm,
-            "eps": job.meta.eps,
-            "eps_per_example": None if np.ptp(job.eps) == 0 else run_folder.digest(job.eps),
-            "protocol": job.protocol,
-            "coverage": settings.coverage,
-            "save_adversarial": job.save_adversarial,
-            "seed": job.meta.seed,
-            "eot": job.eot,
-            "amp": settings.amp,
-            "probs": job.probs,
-        },
-        "model": {"spec": spec, "fingerprint": run_folder.fingerprint_model(job.model)},
-        "data": {
-            "name": job.images.name,
-            "examples": len(job.images),
-            "classes": list(job.images.class_names),
-            "fingerprint": run_folder.fingerprint_data(job.images),
-        },
-        "attacks": {name: _described(info) for name, info in job.meta.attacks.items()},
-        "versions": dict(job.meta.versions),
-    }
-    return dataclasses.replace(job, folder=folder, plan=run_folder.settle(folder, config, plan, overwrite))
-
-
-def _described(info: AttackInfo) -> dict[str, Any]:
-    return {**info.settings, "eps": info.eps} if info.eps is not None else dict(info.settings)
 
 
 def _check_choice(what: str, value: str, known: tuple[str, ...]) -> None:

@@ -33,7 +33,8 @@ from classwise.datasets.images import Images, IntArray
 from classwise.errors import UserError
 from classwise.evaluation import audit as front
 from classwise.evaluation import jobs, run
-from classwise.evaluation.inputs import Eps, attacks_of, images_of, module_of, spec_of
+from classwise.evaluation.asked import Asked, in_folder
+from classwise.evaluation.inputs import Eps, attacks_of, images_of, module_of
 from classwise.findings import Finding
 from classwise.format import interval, level, percent
 from classwise.metrics import accuracy
@@ -91,6 +92,7 @@ def find_worst(
 
     Everything else is as in `audit`. An image is robust if no point tried breaks it (protocol "any").
     """
+    given = dict(locals())
     begin = time.perf_counter()
     settings = front.Settings(
         norm, "any", "standing", seed, confidence, batch_size, workers, amp, eot, False, fold, force, False
@@ -107,7 +109,9 @@ def find_worst(
         job, findings = front.prepare(module, images, named, eps, {}, settings, was_training)
         job = _marked(job)
         if folder is not None:
-            job = front.in_folder(job, folder, spec_of(model, module), settings, overwrite)
+            asked = Asked.of(find_worst, given, images, module)
+            asked = dataclasses.replace(asked, command={**asked.command, "find_worst": True})
+            job = in_folder(job, folder, asked, settings.coverage, amp, confidence, overwrite)
         clean = _clean(job, progress)
         standing, records = _race(job, clean, confidence, tolerance, progress)
     seconds = time.perf_counter() - begin

@@ -20,9 +20,9 @@ from torch import nn
 from classwise.datasets.images import Images
 from classwise.errors import UserError
 from classwise.evaluation.jobs import Plan
-from classwise.records import Array
+from classwise.records import digest
 from classwise.results import refuse_other_kind, write_text
-from classwise.run_folder import damaged, read_config
+from classwise.run_folder import damaged, read_config, same
 from classwise.storage import remove
 
 #: All that an audit or a search leaves, and the mark of a study whose job it was; what says that it is finished first.
@@ -32,11 +32,6 @@ _FILES = (
 )  # fmt: skip
 
 
-def digest(array: Array) -> str:
-    """A short hash of an array's bytes."""
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
-
-
 def fingerprint_model(model: nn.Module) -> str:
     """A hash of every weight and buffer, so that a resumed run cannot mix two models."""
     whole = hashlib.sha256(str(getattr(model, "identity", "")).encode())  # of what has no weights to look at
@@ -44,7 +39,7 @@ def fingerprint_model(model: nn.Module) -> str:
         whole.update(f"{name}{tuple(getattr(tensor, 'shape', ()))}".encode())
         if hasattr(tensor, "detach"):
             whole.update(np.ascontiguousarray(tensor.detach().cpu().float().numpy()).tobytes())
-    return whole.hexdigest()[:16]
+    return whole.hexdigest()
 
 
 def fingerprint_data(images: Images) -> str:
@@ -88,20 +83,42 @@ def _resume(path: Path, config: Mapping[str, Any]) -> Plan:
 def check_same(folder: Path, stored: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     """Raise, with what differs, where a run folder was made with other settings than these."""
     # The attacks' order counts too: it names the parts, and says what still stands when an attack begins.
-    old, new = (
-        {**_as_text(tree), "attacks": json.dumps([*tree.get("attacks", ())])} for tree in (stored, plain(config))
-    )
-    differing = [
-        key for key in sorted({*old, *new}) if old.get(key) != new.get(key) and not key.startswith("versions.")
-    ]
-    if old.get("model.fingerprint") == new.get("model.fingerprint"):  # the same weights, wherever their file is now
-        differing = [key for key in differing if key != "model.spec"]
-    if differing:
-        lines = [f"  {key}: {old.get(key, 'absent')} there, {new.get(key, 'absent')} now" for key in differing[:8]]
+    old, new = ({**flat(tree), "attacks": [*tree.get("attacks", ())]} for tree in (stored, plain(config)))
+    differing = [key for key in sorted({*old, *new}) if not same(old.get(key), new.get(key)) and _counts(key)]
+    lines = [_line(name, old, new) for key in differing for name in _reasons(key, old, new)]
+    if lines:
         raise UserError(
-            f"{folder} was made with other settings:\n" + "\n".join(lines) + "\n"
-            "Choose another --out, repeat the old command to go on with it, or --overwrite to begin anew."
+            f"{folder} was made with other settings:\n" + "\n".join(list(dict.fromkeys(lines))[:8]) + "\n"
+            "Choose another --out, repeat the old command to resume it, or --overwrite to begin from scratch."
         )
+
+
+#: Fingerprints, and the settings that may be why they differ.
+_WHY = {
+    "model.fingerprint": (
+        "model.spec", "command.weights", "model.weights_sha256", "command.normalize", "command.num_classes",
+    ),
+    "data.fingerprint": tuple(f"command.{name}" for name in ("data", "root", "split", "classes", "per_class", "limit")),
+}  # fmt: skip
+
+
+def _counts(key: str) -> bool:
+    """Whether a setting decides what the records are; the others only tell how it came about."""
+    return not key.startswith(("versions.", "command.")) and key not in ("model.spec", "model.weights_sha256")
+
+
+def _reasons(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The settings behind a difference: of a fingerprint those that made it differ, as far as the folder knows them."""
+    told = any(name.startswith("command.") for name in old)  # older folders do not say what was given
+    names = [name for name in _WHY.get(key, ()) if told or not name.startswith("command.")]
+    if same(old.get("model.weights_sha256"), new.get("model.weights_sha256")):
+        names = [name for name in names if name != "command.weights"]  # the same file, at another place
+    return [name for name in names if not same(old.get(name), new.get(name))] or [key]
+
+
+def _line(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    there, now = (json.dumps(tree[key]) if key in tree else "absent" for tree in (old, new))
+    return f"  {key.removeprefix('command.')}: {there} there, {now} now"
 
 
 def plain(value: Any) -> Any:
@@ -113,11 +130,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     return value if isinstance(value, (bool, int, float, str)) else str(value)
-
-
-def _as_text(tree: Mapping[str, Any]) -> dict[str, str]:
-    """Nested settings as dotted keys, values as JSON text so that they compare."""
-    return {key: json.dumps(value) for key, value in flat(tree).items()}
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from classwise import attacks as attack_files
 from classwise.attacks.rows import Attack, Model, evaluations, needs_gradient
@@ -25,6 +24,7 @@ _SECONDS_PER_PART = 20.0  # about how much work a kill may cost
 _MOST_SECONDS = 300.0  # of a part that is made longer to fill the batches
 _CPU_RATE, _GPU_RATE = 3e10, 3e12  # floating-point operations a second, of one CPU thread and of a GPU
 _LEAST_SECONDS = 2e-5  # of one image, however small the model
+_PER_PARAMETER = 50.0  # operations, as in usual convolutional networks
 _UNSEEN_SECONDS = 2e-3  # of one image, where the work is done elsewhere: a black box
 FEWEST = 8  # examples that are worth a worker of their own
 
@@ -94,15 +94,35 @@ def plan(fast: Model, example: Tensor, count: int, attacks: Mapping[str, Attack]
 def pass_seconds(model: Model, example: Tensor, gradient: bool) -> float:
     """About how long one image takes on usual hardware, from the number of its floating-point operations.
 
-    A gradient costs a second pass, backwards. A model whose operations cannot be seen counts as a slow one.
+    A gradient costs a second pass, backwards. A model whose layers cannot be seen, a program or a black box, counts by
+    its parameters, and as a slow one if there are none.
     """
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        model(channels_last(example))
-    operations = float(counter.get_total_flops()) / len(example)
+    module = model.model if isinstance(model, Fast) else model
+    operations = _operations(module, example) if isinstance(module, nn.Module) else 0.0
     if not operations:
         return _UNSEEN_SECONDS
     rate = _CPU_RATE * torch.get_num_threads() if example.device.type == "cpu" else _GPU_RATE
-    return float(max((1 + gradient) * operations / rate, _LEAST_SECONDS))
+    return max((1 + gradient) * operations / rate, _LEAST_SECONDS)
+
+
+def _operations(model: nn.Module, example: Tensor) -> float:
+    """Multiplications and additions of an image's forward pass, in layers with a matrix or a kernel of weights."""
+    counted: list[int] = []
+
+    def count(module: nn.Module, args: object, output: object) -> None:
+        weight = getattr(module, "weight", None)
+        if isinstance(weight, Tensor) and weight.ndim > 1 and isinstance(output, Tensor):
+            counted.append(2 * output.numel() * weight[0].numel())
+
+    layers = [m for m in model.modules() if not isinstance(m, torch.jit.ScriptModule)]  # programs take no hooks
+    hooks = [module.register_forward_hook(count) for module in layers]
+    try:
+        with torch.no_grad():
+            model(channels_last(example))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return sum(counted) / len(example) or _PER_PARAMETER * sum(p.numel() for p in model.parameters())
 
 
 def along(job: Job, curve: Mapping[str, float]) -> Job:
