@@ -121,7 +121,7 @@ def reproduce(
         return
     if name is None:
         raise UserError("which table or figure? classwise reproduce --list names them, e.g. tian2021:table1.")
-    plan = reproductions.plan(name, scale)  # type: ignore[arg-type]
+    plan = reproductions.plan(name, scale)
     place, resources = _where(root, download, device, trust, jobs, cpus, gpus, retries)
     above = Path("runs") / "reproduce" / scale
     folder, pool = out or above / name.replace(":", "-"), pool or above / "jobs"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from classwise import published, studies
 from classwise.published.paper_settings import NOT_STATED, Settings, StatedAttack, StatedRun, StatedTraining, settings
 from classwise.studies.frame.graph import Graph
-from classwise.studies.reproduction import compared, reproduce
+from classwise.studies.reproduction import compared, page, reproduce
 from classwise.studies.reproduction.used import used
 
 both_scales = pytest.mark.parametrize("scale", ["desk", "paper"])
@@ -21,7 +22,7 @@ every_item = pytest.mark.parametrize("name", reproduce.names())
 @every_item
 def test_what_differs_from_the_paper_is_said_and_nothing_else_is(name: str, scale: reproduce.Scale) -> None:
     plan = reproduce.plan(name, scale)
-    found = compared.differences(settings(name), plan.study)
+    found = reproduce.differences(name, scale)
     listed = {key for each in plan.differs for key in each.keys}
     assert {each.key for each in found} <= listed, [each for each in found if each.key not in listed]
     present = {each.key for each in found} | compared.NOT_COMPARED
@@ -41,7 +42,17 @@ def test_a_difference_is_a_sentence() -> None:
             assert sentence.endswith("."), (name, sentence)
 
 
-# ---- what the issue with each plan was
+def test_the_page_of_all_reproductions_is_up_to_date() -> None:
+    file = Path(__file__).parents[3] / "docs" / "results" / "reproductions.md"
+    made = page.markdown()
+    assert file.read_text(encoding="utf-8") == made, "python -m classwise.studies.reproduction.page > " + str(file)
+    for name in reproduce.names():
+        assert f"### `{name}`\n" in made
+        for scale in ("desk", "paper"):
+            assert all(sentence in made for sentence in reproduce.plan(name, scale).sentences)
+
+
+# ---- plan by plan, what was not as in the paper
 
 
 def option(name: str, scale: reproduce.Scale, field: str) -> Any:
@@ -56,7 +67,7 @@ def test_the_fourth_class_counted_from_one_is_cat(scale: reproduce.Scale) -> Non
 @both_scales
 @pytest.mark.parametrize("name", ["tian2021:table1", "tian2020:table2"])
 def test_fgsm_starts_at_random_and_transfer_crafts_with_the_steps_of_pgd(name: str, scale: reproduce.Scale) -> None:
-    found = {each.attack.attack: each.attack for each in used(Graph.of(reproduce.plan(name, scale).study.jobs()))}
+    found = {each.attack.attack: each.attack for each in used(reproduce.graph(name, scale))}
     assert found["fgsm"].start == "random"
     assert (found["transfer"].steps, found["transfer"].step, found["transfer"].start) == (20, 0.003, "random")
     assert {found[attack].eps for attack in ("fgsm", "pgd", "transfer", "nattack")} == {0.031}
@@ -64,7 +75,7 @@ def test_fgsm_starts_at_random_and_transfer_crafts_with_the_steps_of_pgd(name: s
 
 @pytest.mark.parametrize("name", ["tian2021:figure4c", "tian2021:table4", "tian2021:figure6"])
 def test_class_3_is_attacked_with_temperature_pgd_on_the_wide_trades_model(name: str) -> None:
-    models = used(Graph.of(reproduce.plan(name, "paper").study.jobs()))
+    models = used(reproduce.graph(name, "paper"))
     attacked = [each for each in models if each.attack.attack != "clean"]
     assert {each.attack.settings["inv_temperature"] for each in attacked} == {5.0}
     assert {each.training["network"] for each in models} == {"wideresnet-34-10"}
@@ -75,7 +86,7 @@ def test_class_3_is_attacked_with_temperature_pgd_on_the_wide_trades_model(name:
 def test_each_data_set_has_its_own_attack_radius_and_epoch(name: str) -> None:
     found = {
         (each.data, each.attack.steps, each.attack.step, each.attack.eps)
-        for each in used(Graph.of(reproduce.plan(name, "paper").study.jobs()))
+        for each in used(reproduce.graph(name, "paper"))
         if each.attack.attack == "pgd"
     }
     small = {(data, 20, 0.007, 0.031) for data in ("cifar10", "cifar100", "svhn", "stl10")}
@@ -89,14 +100,14 @@ def test_each_data_set_has_its_own_attack_radius_and_epoch(name: str) -> None:
 
 
 def test_wats_table_of_etas_is_attacked_as_it_is_printed() -> None:
-    found = used(Graph.of(reproduce.plan("li2023:table3", "paper").study.jobs()))
+    found = used(reproduce.graph("li2023:table3", "paper"))
     attacks = {(each.attack.attack, each.attack.steps, each.attack.eps) for each in found}
     radius = 8 / 255
     assert attacks >= {("pgd", 100, radius), ("margin_pgd", 30, radius), ("autoattack", NOT_STATED, radius)}
 
 
 def test_wats_first_table_has_both_data_sets_and_frl_with_the_settings_of_all() -> None:
-    found = used(Graph.of(reproduce.plan("li2023:table1", "paper").study.jobs()))
+    found = used(reproduce.graph("li2023:table1", "paper"))
     assert {each.data for each in found} == {"cifar10", "cifar100"}
     frl = {each.model: each.training for each in found if each.method == "frl_rw" and each.data == "cifar10"}
     common, own = frl["{frl_rw}/best.pt"], frl["{frl_rw-own}/best.pt"]
@@ -134,7 +145,7 @@ def study(**changed: Any) -> studies.Study:
 
 
 def keys(paper: Settings, own: studies.Study) -> set[str]:
-    return {each.key for each in compared.differences(paper, own)}
+    return {each.key for each in compared.differences(paper, own, Graph.of(own.jobs()))}
 
 
 def base() -> Settings:

@@ -40,9 +40,8 @@ class Difference(NamedTuple):
     here: Any
 
 
-def differences(stated: Settings, study: Study) -> list[Difference]:
-    """Every setting of a study that is not what the paper states, once each."""
-    graph = Graph.of(study.jobs())
+def differences(stated: Settings, study: Study, graph: Graph) -> list[Difference]:
+    """Every setting of a study, and of its jobs, that is not what the paper states, once each."""
     everything = used(graph)
     found = [difference for run in stated.runs for difference in _of_run(run, stated, everything)]
     found += _of_options(stated.options, study)

@@ -28,7 +28,7 @@ from classwise.published.numbers import LABELS
 from classwise.studies.frame.graph import Graph
 from classwise.studies.frame.outcome import Outcome
 from classwise.studies.frame.study import Study
-from classwise.studies.reproduction import cost
+from classwise.studies.reproduction import compared, cost
 from classwise.studies.reproduction.measured import READERS
 from classwise.studies.reproduction.several import Several
 
@@ -81,6 +81,7 @@ def names() -> list[str]:
     return [item.id for item in published.items() if item.study is not None]
 
 
+@functools.cache
 def plan(name: str, scale: Scale = "desk") -> Plan:
     """The plan for a table or figure at a scale."""
     item = published.item(name)
@@ -97,6 +98,18 @@ def plan(name: str, scale: Scale = "desk") -> Plan:
         entry.get("data", "cifar10"),
         tuple(shared[each] if isinstance(each, str) else _differs(each) for each in listed),
     )
+
+
+@functools.cache
+def graph(name: str, scale: Scale = "desk") -> Graph:
+    """The jobs of a table or figure at a scale."""
+    return Graph.of(plan(name, scale).study.jobs())
+
+
+@functools.cache
+def differences(name: str, scale: Scale = "desk") -> tuple[compared.Difference, ...]:
+    """Every setting of a plan that is not what the paper states."""
+    return tuple(compared.differences(published.settings(name), plan(name, scale).study, graph(name, scale)))
 
 
 def _study(name: str, options: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> Study:
