@@ -86,11 +86,23 @@ def test_it_is_drawn_from_what_it_says(
             assert any(WORDS.get(name, "") in text for text in said), said
 
 
-def test_a_table_says_what_the_study_drew(study_of: Callable[[str], Path], tmp_path: Path) -> None:
-    """The command draws the study's own figure again."""
-    folder = study_of("weight_norm")
-    again = drawn(["weight_norm", str(folder)], tmp_path / "again.svg")
-    assert again == (folder / "figures" / "weight_norm.svg").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["weight_norm", "temperature"])
+def test_the_command_draws_the_studys_own_figure_again(
+    name: str, study_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = study_of(name)
+    again = drawn([name, str(folder)], tmp_path / "again.svg")
+    assert again == (folder / "figures" / f"{name}.svg").read_text(encoding="utf-8")
+
+
+def test_the_command_draws_the_steps_and_the_axis_that_the_study_did(
+    study_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = drawn(["confidence_path", str(study_of("confidence_path"))], tmp_path / "path.svg")
+    assert re.findall(r">(step \d+)<", path) == ["step 1", "step 2", "step 4"]
+    assert figures.sweep.wants_log([0.05, 1])
+    assert not figures.sweep.wants_log([0.5, 1])
+    assert not figures.sweep.wants_log([0, 100])
 
 
 def test_digits_stand_in_front_of_their_colours(study_of: Callable[[str], Path]) -> None:

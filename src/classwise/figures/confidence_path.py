@@ -105,5 +105,12 @@ def from_study(
     """A row for each model of temperature, or for one of them."""
     rows = by_model(studies, "confidence_path", model)
     return side_by_side(
-        {name: draw(own, own["true_class"].iloc[0], steps, most) for name, own in rows.items()}, columns=1
+        {name: draw(own, own["true_class"].iloc[0], steps or usual_steps(own), most) for name, own in rows.items()},
+        columns=1,
     )
+
+
+def usual_steps(path: pd.DataFrame) -> list[int]:
+    """The first step, the middle one and the last, as the paper shows them: 1, 10 and 20 of 20. 0 is the start."""
+    last = int(path["step"].max())
+    return list(dict.fromkeys((1, max(1, last // 2), last)))

@@ -6,7 +6,7 @@ of one class, beside the average and the worst class: here the dashed line and t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import altair as alt
 import numpy as np
@@ -20,6 +20,7 @@ from classwise.figures.style import Chart, side_by_side
 
 _MOST_MOVED = 4  # classes singled out where the caller names none
 _MOST_TICKS = 12
+_WIDE = 10
 
 
 def draw(
@@ -68,9 +69,21 @@ def _domain(frame: pd.DataFrame) -> tuple[float, float]:
     return float(low), float(high if high > low else low + 0.1)
 
 
-def from_study(studies: Mapping[str, Tables], log: bool = False, highlight: tuple[str, ...] | None = None) -> Chart:
-    """A panel for each study that sweeps a setting: beta, weight, eta."""
-    swept = table_of(studies, "sweep")
-    return side_by_side(
-        {name: draw(own, own["setting"].iloc[0], log=log, highlight=highlight) for name, own in swept.items()}
-    )
+def from_study(
+    studies: Mapping[str, Tables], log: bool | None = None, highlight: tuple[str, ...] | None = None
+) -> Chart:
+    """A panel for each study that sweeps a setting: beta, weight, eta.
+
+    log: by default where the values span more than a factor of ten.
+    """
+    charts = {}
+    for name, own in table_of(studies, "sweep").items():
+        chosen = wants_log(own["value"].tolist()) if log is None else log
+        charts[name] = draw(own, own["setting"].iloc[0], log=chosen, highlight=highlight)
+    return side_by_side(charts)
+
+
+def wants_log(values: Iterable[float]) -> bool:
+    """Whether values are better seen on a logarithmic axis: they span more than a factor of ten."""
+    known = list(values)
+    return min(known) > 0 and max(known) / min(known) > _WIDE

@@ -146,7 +146,7 @@ class Temperature(OfTemperatures):
     def _shown(self, path: pd.DataFrame) -> list[int]:
         """The steps whose confidences are drawn."""
         last = int(path["step"].max())
-        wanted = self.steps or tuple(dict.fromkeys((1, max(1, last // 2), last)))
+        wanted = self.steps or confidence_path.usual_steps(path)
         if wrong := [step for step in wanted if not 0 <= step <= last]:
             raise UserError(f"--steps {wrong[0]}: the attack takes {last} steps; 0 is its start.")
         return list(wanted)

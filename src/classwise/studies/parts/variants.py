@@ -166,8 +166,7 @@ def sweep_rows(runs: Mapping[float, Sequence[Records]], title: str) -> pd.DataFr
 def sweep_chart(runs: Mapping[float, Sequence[Records]], title: str, highlight: Sequence[str] | None) -> Chart:
     """The same, drawn; on a logarithmic axis if the values span more than a factor of ten."""
     frame = sweep_rows(runs, title)
-    log = min(runs) > 0 and max(runs) / min(runs) > 10
-    return figures.styled(sweep.draw(frame, title, log=log, highlight=highlight))
+    return figures.styled(sweep.draw(frame, title, log=sweep.wants_log(runs), highlight=highlight))
 
 
 def in_percent(table: pd.DataFrame) -> pd.DataFrame:
