@@ -111,6 +111,7 @@ def test_every_surface_names_the_same_classes_with_the_same_numbers(case: tuple[
         assert summary["verdict"] == found.to_dict()
         entry = summary["worst_case"] if audit.headline == "worst_case" else summary["attacks"][audit.headline]
         assert set(entry["worst"]["classes"]) == tied == set(entry["verdict"]["worst"])
+        assert entry["average"] == found.average
         assert [entry["worst"][key] for key in ("accuracy", "low", "high")] == [found.accuracy, found.low, found.high]
 
 

@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from classwise import metrics
+import numpy as np
+
 from classwise.format import interval, level, percent
-from classwise.metrics import worst
+from classwise.metrics import accuracy, average, confound, intervals, worst
 from classwise.records import CLEAN, WORST_CASE, Records
 
 #: single: one class has images; equal: all classes tie; tied: several do; decided: one class is the worst; undecided:
@@ -75,27 +76,27 @@ class Verdict:
 
 def of(rows: Records, attack: str, confidence: float = 0.95) -> Verdict:
     """The verdict on the rows of one attack, or of the worst case over all."""
-    table = metrics.by_class(rows, confidence)
-    seen = table[table["n"] > 0]
+    correct, support = accuracy.counts(rows)
+    values, confounds = intervals.ratio(correct, support), confound.compute(rows)
     lowest = worst.compute(rows, confidence=confidence)
-    images = int(seen["n"][seen["accuracy"] == lowest.value].min())
-    first = table.iloc[lowest.number]
-    alone = len(lowest.tied) == 1 and first["confused_with"] is not None
+    images, classes = int(support[values == lowest.value].min()), int(np.count_nonzero(support))
+    other, share = confounds.names[lowest.number], float(confounds.share[lowest.number])
+    alone = len(lowest.tied) == 1 and other is not None
     return Verdict(
         attack=attack,
-        status=_status(lowest, len(seen), images),
+        status=_status(lowest, classes, images),
         worst=lowest.tied,
         possible=lowest.possible,
         accuracy=lowest.value,
         low=lowest.low,
         high=lowest.high,
-        average=float(seen["accuracy"].mean()),
+        average=average.compute(rows),
         confidence=confidence,
         images=images,
-        classes=len(seen),
-        absent=len(table) - len(seen),
-        confused_with=first["confused_with"] if alone else None,
-        confused_share=float(first["confused_share"]) if alone else None,
+        classes=classes,
+        absent=len(support) - classes,
+        confused_with=other if alone else None,
+        confused_share=share if alone else None,
     )
 
 
