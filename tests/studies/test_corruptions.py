@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from quick import nothing_decided
 
 import classwise as cw
 from classwise import studies
@@ -44,6 +45,7 @@ def test_classes_stand_beside_the_attack(found: tuple[Path, studies.Outcome]) ->
     both = (table["noise (%)"] + table["digital (%)"]) / 2  # one corruption of each category, two severities each
     np.testing.assert_allclose(table["corrupted (%)"], both)
     assert list(outcome.tables["agreement_with_the_attack"]["corruption"]) == list(FEW)
+    nothing_decided(outcome)
     assert len(outcome.claims) == 2
 
 

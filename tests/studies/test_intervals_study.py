@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from quick import nothing_decided
 
 import classwise as cw
 from classwise import studies
@@ -26,6 +27,7 @@ def test_every_class_is_counted_once(models: dict[str, Path], tmp_path: Path) ->
     row = outcome.tables["models"].set_index("model").loc["madry"]
     assert row["intervals"] == (table["madry"] > 0).sum()
     assert row["CV (%²)"] == pytest.approx((100 * accuracies).var())
+    nothing_decided(outcome)
     assert [claim.source for claim in outcome.claims] == ["tian2020:figure6"] * 2
     assert (tmp_path / "figures" / "intervals.svg").is_file()
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from quick import nothing_decided
 from scipy import stats
 
 import classwise as cw
@@ -52,6 +53,7 @@ def test_the_correlation_is_spearmans_over_unordered_pairs(found: tuple[Path, st
 
 def test_everything_is_told(found: tuple[Path, studies.Outcome]) -> None:
     out, outcome = found
+    nothing_decided(outcome)
     assert [claim.source for claim in outcome.claims] == ["benz2020:section3.2-similarity"] * 2
     classes = outcome.tables["classes"].set_index("class")
     pairs = outcome.tables["pairs"]

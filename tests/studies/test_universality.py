@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from quick import QUICK
+from quick import QUICK, nothing_decided
 from scipy import stats
 
 import classwise as cw
@@ -177,6 +177,7 @@ def test_the_study_tells_what_its_audits_say(tmp_path: Path) -> None:
     pairs = outcome.tables["agreement"].set_index("accuracy")
     expected = agreement.compute(audits["base"].rows("clean"), audits["thin"].rows("clean"))
     assert pairs.loc["clean", "rho"] == pytest.approx(expected.spearman, nan_ok=True)
+    nothing_decided(outcome)
     assert [claim.source for claim in outcome.claims] == ["benz2020:section3.1"] * 3
     assert (tmp_path / "figures" / "robustness.svg").is_file()
     assert any("trained once" in line for line in outcome.notes)

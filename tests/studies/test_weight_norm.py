@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from quick import nothing_decided
 
 import classwise as cw
 from classwise import studies
@@ -36,10 +38,13 @@ def test_accuracies_are_the_audits(found: tuple[Path, studies.Outcome]) -> None:
 
 def test_each_model_gets_a_verdict_and_everything_is_written(found: tuple[Path, studies.Outcome]) -> None:
     out, outcome = found
+    nothing_decided(outcome)
     assert [claim.source for claim in outcome.claims] == ["tian2020:figure4"] * 2
     assert len(pd.read_csv(out / "tables" / "norms.csv")) == 20
     assert (out / "figures" / "weight_norm.svg").read_text().startswith("<svg")
     assert "## Claims" in (out / "study.md").read_text()
+    written = json.loads((out / "claims.json").read_text())
+    assert [claim["test"] for claim in written] == [claim.test for claim in outcome.claims]
 
 
 @pytest.mark.parametrize(
