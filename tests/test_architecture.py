@@ -24,6 +24,7 @@ WITHOUT_TORCH = {
     "errors",
     "figures",
     "findings",
+    "format",
     "gate",
     "metrics",
     "points",
@@ -39,6 +40,7 @@ WITHOUT_TORCH = {
     "storage",
     "tables",
     "terminal",
+    "verdict",
 }
 
 #: The rooms each room may import, besides itself.

@@ -108,3 +108,10 @@ def test_long_tables_show_both_ends() -> None:
 
 def test_markup_of_the_terminal_is_text() -> None:
     assert "[bold red]x[/]" in printed(pd.DataFrame({"class": ["[bold red]x[/]"], "x": ["1"]}), 80)
+
+
+def test_what_is_not_defined_is_a_dash_and_no_number() -> None:
+    table = pd.DataFrame({"class": ["nan", None], "rho": [float("nan"), 0.5]})
+    made = [tables.markdown(table), tables.latex(table), tables.html(table), printed(table, 80)]
+    assert [text.lower().count("nan") for text in made] == [1] * 4  # the class of that name
+    assert made[0].splitlines()[2:] == ["| nan | – |", "| – | 0.5 |"]

@@ -1,7 +1,8 @@
 """Tables of text for papers, pages and terminals: Markdown, LaTeX, HTML or Rich, everything in them escaped.
 
 A class may bear any name: `<script>`, `R&D_1` and `a|b` come out as they are. A table is a frame of strings; `words`
-are its columns of words, set to the left, the others hold numbers and are set to the right.
+are its columns of words, set to the left, the others hold numbers and are set to the right. What is not defined, None
+or not a number, is a dash.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import pandas as pd
 from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
+
+from classwise.format import UNKNOWN
 
 _GAP = 2  # blanks between two columns on a terminal
 _LONGEST = 30  # of a name in the first column before it is broken into lines
@@ -108,7 +111,7 @@ def _pieces(widths: Sequence[int], room: int) -> Iterator[list[int]]:
 def _lines(table: pd.DataFrame, escape: Callable[[str], str]) -> Iterator[list[str]]:
     yield [escape(str(column)) for column in table.columns]
     for row in table.itertuples(index=False):
-        yield [escape(str(cell)) for cell in row]
+        yield [escape(UNKNOWN if pd.isna(cell) else str(cell)) for cell in row]
 
 
 def _in_markdown(text: str) -> str:
