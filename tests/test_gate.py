@@ -155,3 +155,11 @@ def test_junit_with_a_class_of_any_script(audit_of: Make, tmp_path: Path) -> Non
     audit = audit_of({"pgd-20": [1, 2]}, (5, 5), ("猫", "chien"))
     gate.write_junit(tmp_path / "junit.xml", gate.check(audit, ["class[猫]>=0.5"]))
     assert ElementTree.parse(tmp_path / "junit.xml").getroot()[0].get("name") == "class[猫]>=0.5"
+
+
+def test_junit_with_what_is_no_character_in_xml(audit_of: Make, tmp_path: Path) -> None:
+    audit = audit_of({"pgd-20": [1, 2]}, (5, 5), ("c\x07t", "dog"))
+    gate.write_junit(tmp_path / "junit.xml", gate.check(audit, ["class[c\x07t]>=0.5"]))
+    (case,) = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    assert case.get("name") == "class[c�t]>=0.5"
+    assert "class[c�t]" in (case[0].get("message") or "")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -115,3 +119,38 @@ def test_what_is_not_defined_is_a_dash_and_no_number() -> None:
     made = [tables.markdown(table), tables.latex(table), tables.html(table), printed(table, 80)]
     assert [text.lower().count("nan") for text in made] == [1] * 4  # the class of that name
     assert made[0].splitlines()[2:] == ["| nan | – |", "| – | 0.5 |"]
+
+
+FORMULAS = ['=HYPERLINK("http://x")', "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\tcat", "\rcat", "'=old", "''@x"]
+
+
+def test_no_text_is_a_formula_to_a_spreadsheet_and_numbers_stay_numbers() -> None:
+    plain = ["cat", "-0.5", "+3", "-1.5e-3", "-12%", "-", "=", "a=b", "'quoted'", ""]
+    frame = pd.DataFrame({"class": FORMULAS + plain, "value": -1.5, "count": -2}, index=range(18))
+    rows = list(csv.reader(io.StringIO(tables.csv_text(frame))))
+    assert rows[0] == ["class", "value", "count"]
+    assert [row[0] for row in rows[1:]] == [f"'{text}" for text in FORMULAS] + plain
+    assert {(row[1], row[2]) for row in rows[1:]} == {("-1.5", "-2")}
+
+
+def test_names_that_head_rows_and_columns_are_text_too() -> None:
+    frame = pd.DataFrame([[1, 0], [0, 1]], index=pd.Index(["=a", "b"], name="class"), columns=["=a", "b"])
+    assert tables.csv_text(frame, index=True) == "class,'=a,b\n'=a,1,0\nb,0,1\n"
+
+
+def test_what_was_written_is_read_back_as_it_was(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"class": FORMULAS, "=x": range(8), "seen": [1, None, *["=y"] * 6]})
+    (tmp_path / "table.csv").write_bytes(tables.csv_text(frame).encode())
+    found = tables.read_csv(tmp_path / "table.csv")
+    assert list(found.columns) == list(frame.columns)
+    assert found["class"].tolist() == FORMULAS
+    assert found["seen"].tolist()[2:] == ["=y"] * 6
+    assert "\n+cmd" not in tables.csv_text(frame)
+    assert ",1\n" in tables.csv_text(frame)  # a whole number among texts
+
+
+def test_what_is_no_character_is_shown_as_such() -> None:
+    odd = "a\x00\x07\x1b\ud800\uffff\x7fé猫\U0001f408\n"
+    shown = "a�����\x7fé猫\U0001f408\n"
+    assert tables.visible({odd: [odd, 1, None]}) == {shown: [shown, 1, None]}
+    assert json.loads(tables.visible(json.dumps(odd))) == shown

@@ -21,6 +21,7 @@ from classwise import cli_studies, gate
 from classwise.errors import UserError, unknown
 from classwise.spec import number
 from classwise.stopping import Stopped, exit_code, stopping
+from classwise.tables import csv_text
 
 
 class _Commands(TyperGroup):
@@ -364,7 +365,7 @@ def _present(result: Any, as_json: bool, csv: Path | None, attack: str | None = 
     from classwise.results import write_text
 
     if csv is not None:
-        write_text(csv, result.by_class(attack).to_csv(index=False))
+        write_text(csv, csv_text(result.by_class(attack)))
     if as_json:
         typer.echo(json.dumps(result.summary(), indent=1, allow_nan=False))
     elif tables:
@@ -388,7 +389,7 @@ def _present_worst(found: Any, as_json: bool, csv: Path | None) -> None:
     from classwise.results import write_text
 
     if csv is not None:
-        write_text(csv, found.by_class().to_csv(index=False))
+        write_text(csv, csv_text(found.by_class()))
     if as_json:
         typer.echo(json.dumps(found.summary(), indent=1, allow_nan=False))
     else:

@@ -30,6 +30,7 @@ from classwise.format import alpha, distance, fixed, interval, level, p_value, p
 from classwise.metrics import agreement, average, cv, difference, intervals, mcd, overall, paired, rho, worst
 from classwise.records import CLEAN, Records
 from classwise.results import Audit, told_apart
+from classwise.tables import csv_text
 
 _MOST = 40  # classes up to which a terminal shows all of them
 _NAMED = 5  # classes a sentence names
@@ -90,7 +91,7 @@ class Comparison:
 
     def to_csv(self, by_class: bool = False) -> str:
         """The numbers as they are, of the runs or of the classes."""
-        return (self.classes if by_class else self.runs).to_csv(index=False)
+        return csv_text(self.classes if by_class else self.runs)
 
     def to_markdown(self, by_class: bool = False) -> str:
         return tables.markdown(_class_text(self) if by_class else _run_text(self), _WORDS)

@@ -22,6 +22,7 @@ from classwise.metrics import accuracy
 from classwise.records import WORST_CASE
 from classwise.results import Audit, write_text
 from classwise.spec import number
+from classwise.tables import visible
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -124,9 +125,10 @@ def write_junit(path: Path, outcomes: Sequence[Outcome]) -> None:
     failures = sum(not outcome.passed for outcome in outcomes)
     suite = ElementTree.Element("testsuite", name="classwise", tests=str(len(outcomes)), failures=str(failures))
     for outcome in outcomes:
-        case = ElementTree.SubElement(suite, "testcase", classname="classwise.require", name=outcome.requirement)
+        name, sentence = visible(outcome.requirement), visible(outcome.sentence)
+        case = ElementTree.SubElement(suite, "testcase", classname="classwise.require", name=name)
         if not outcome.passed:
-            ElementTree.SubElement(case, "failure", message=outcome.sentence).text = outcome.sentence
+            ElementTree.SubElement(case, "failure", message=sentence).text = sentence
     ElementTree.indent(suite)
     # As bytes, because the declaration of the text form names the locale's encoding, and the file is UTF-8.
     write_text(path, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True).decode() + "\n")

@@ -163,11 +163,11 @@ class Audit:
         write_text(folder / "summary.json", json.dumps(self.summary(), indent=1, allow_nan=False) + "\n")
         for name in dict.fromkeys((*self.names, self.headline)):
             safe = safe_name(name)
-            write_text(folder / "tables" / f"{safe}.csv", self.by_class(name).to_csv(index=False))
-            write_text(folder / "tables" / f"{safe}-confusion.csv", self.confusion(name).to_csv())
+            write_text(folder / "tables" / f"{safe}.csv", tables.csv_text(self.by_class(name)))
+            write_text(folder / "tables" / f"{safe}-confusion.csv", tables.csv_text(self.confusion(name), index=True))
         if self.has_curve:
-            write_text(folder / "tables" / "curve.csv", self.curve().to_csv(index=False))
-            write_text(folder / "tables" / "areas.csv", self.areas().to_csv(index=False))
+            write_text(folder / "tables" / "curve.csv", tables.csv_text(self.curve()))
+            write_text(folder / "tables" / "areas.csv", tables.csv_text(self.areas()))
 
     @classmethod
     @checked

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from classwise.datasets.images import ArrayPixels, Images
+from classwise.datasets.tensors import from_user
 from classwise.errors import UserError
 
 
@@ -56,3 +57,22 @@ def test_errors_name_what_is_wrong() -> None:
         made([0]).subset(classes=["cow"])
     with pytest.raises(UserError, match="per_class must be at least 1, got 0"):
         made([0]).subset(per_class=0)
+
+
+def test_every_class_has_a_name_of_its_own() -> None:
+    with pytest.raises(UserError, match=r"'bee' is the name of class 1 and of class 2 of data\..*rename one"):
+        made([0, 1, 2], ("ant", "bee", "bee"))
+    with pytest.raises(UserError, match="'ant' is the name of class 0 and of class 1"):
+        from_user((torch.rand(2, 1, 2, 2), torch.tensor([0, 1])), class_names=["ant", "ant"])
+
+
+@pytest.mark.parametrize("character", ["\0", "\x07", "\x1b", "\r", "\n", "\t", "\x85", "\ud800", "\uffff"])
+def test_names_hold_no_control_characters(character: str) -> None:
+    with pytest.raises(
+        UserError, match=rf"name of class 1 of data, .* holds the control character U\+{ord(character):04X}"
+    ):
+        made([0, 1], ("ant", f"be{character}e"))
+
+
+def test_names_may_be_of_any_script() -> None:
+    assert made([0, 1, 2], ("猫", "=cmd", "a\u200db 🐈")).class_names == ("猫", "=cmd", "a\u200db 🐈")

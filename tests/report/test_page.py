@@ -23,7 +23,7 @@ import pytest
 from page_runs import NAMES, SCRIPT, write_run, write_training
 from PIL import Image
 
-from classwise import points, report
+from classwise import figures, points, report
 from classwise.errors import UserError
 from classwise.format import interval, percent
 from classwise.metrics import groups
@@ -121,6 +121,17 @@ def test_a_class_may_bear_any_name(page: Page) -> None:
     assert SCRIPT in page.seen
     assert page.data["runs"][0]["classes"] == list(NAMES)
     assert SCRIPT not in page.source
+
+
+def test_a_run_of_before_with_control_characters_in_its_names_has_a_page(tmp_path: Path) -> None:
+    """The renderer of charts would end the whole process at one of them."""
+    audit = write_run(tmp_path / "run", names=("c\x07t", "d\x00g", "ship", "\x1b[31mred"))
+    report.build([tmp_path / "run"], tmp_path / "page.html", ["r\x07n"])
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "c�t" in text
+    assert not set(text) & set("\x00\x07\x1b")
+    figures.save(audit.chart("forest"), tmp_path / "forest.png")
+    assert (tmp_path / "forest.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_charts_are_well_formed_and_escape_the_names(page: Page) -> None:

@@ -6,6 +6,7 @@ Pixels stay as compact as they came (uint8 in memory, files on disk); only the b
 from __future__ import annotations
 
 import dataclasses
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -65,6 +66,7 @@ class Images:
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "index", index)
         object.__setattr__(self, "class_names", tuple(str(name) for name in self.class_names))
+        _check_names(self.class_names, self.name)
         outside = labels[(labels < 0) | (labels >= self.num_classes)]
         if outside.size:
             raise UserError(
@@ -150,6 +152,23 @@ class Images:
     def class_number(self, name: str | int) -> int:
         """The number of a class given by name or number."""
         return place_of(name, self.class_names, f"class of {self.name}")
+
+
+def _check_names(names: Sequence[str], data: str) -> None:
+    """Raise where two classes have one name, or a name holds what can be neither read nor written."""
+    first: dict[str, int] = {}
+    for number, name in enumerate(names):
+        if name in first:
+            raise UserError(
+                f"{name!r} is the name of class {first[name]} and of class {number} of {data}. Every class needs a "
+                "name of its own: rename one."
+            )
+        first[name] = number
+        if hidden := [c for c in name if unicodedata.category(c) in ("Cc", "Cs") or c in "\ufffe\uffff"]:
+            raise UserError(
+                f"the name of class {number} of {data}, {name!r}, holds the control character U+{ord(hidden[0]):04X}. "
+                "Rename the class."
+            )
 
 
 def check_split(name: str, split: str, known: Iterable[str]) -> None:

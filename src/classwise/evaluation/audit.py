@@ -44,6 +44,7 @@ from classwise.results import Audit, write_text
 from classwise.run_folder import read_config
 from classwise.run_lock import one_writer
 from classwise.spec import Count, OpenShare, Seed, settle
+from classwise.tables import csv_text
 from classwise.terminal import progress_bar
 from classwise.threat import Norm
 from classwise.trust import trusting
@@ -136,7 +137,7 @@ def audit(
         if landscape and folder is not None:
             exact = dataclasses.replace(job.fast, amp=None)
             slices = loss_slices(exact, job.images, landscape, job.meta.eps, norm, seed=seed, device=job.device)
-            write_text(folder / "tables" / "landscape.csv", slices.to_csv(index=False))
+            write_text(folder / "tables" / "landscape.csv", csv_text(slices))
     findings += [_acceleration(note) for note in job.fast.notes]
     findings += record_findings.from_records(records, confidence)
     timing = _timing(records.meta.stats, time.perf_counter() - begin, job)

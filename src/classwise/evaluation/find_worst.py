@@ -41,6 +41,7 @@ from classwise.metrics import accuracy
 from classwise.records import CLEAN, Array, Part, Records, digest
 from classwise.results import write_text
 from classwise.run_lock import one_writer
+from classwise.tables import csv_text
 from classwise.terminal import progress_bar
 from classwise.threat import Norm
 from classwise.trust import trusting
@@ -226,7 +227,7 @@ class WorstFound:
     def save(self, folder: Path) -> None:
         """Write worst.json and worst.csv into the folder; the records are there already."""
         write_text(folder / "worst.json", json.dumps(self.summary(), indent=1, allow_nan=False) + "\n")
-        write_text(folder / "worst.csv", self.by_class().to_csv(index=False))
+        write_text(folder / "worst.csv", csv_text(self.by_class()))
 
     def __str__(self) -> str:
         share = f"{self.passes:,} passes, about {percent(self.passes / max(self.full_passes, 1), 0)} of a full audit's"

@@ -18,6 +18,7 @@ import pandas as pd
 from classwise.errors import UserError
 from classwise.figures.lines import Domain, draw_lines
 from classwise.figures.style import Chart, side_by_side
+from classwise.tables import read_csv
 
 What = Literal["robust", "clean"]
 
@@ -113,6 +114,6 @@ def read(folder: str | Path) -> pd.DataFrame:
     if not path.is_file():
         raise UserError(f"{folder} holds no history.csv: it is not the run folder of a training, or none has finished.")
     try:
-        return pd.read_csv(path)
+        return read_csv(path)
     except (ValueError, OSError) as error:  # pandas' own errors of parsing and of empty files are ValueErrors
         raise UserError(f"cannot read {path}: {error}. Is its first epoch over?") from error

@@ -15,6 +15,7 @@ import pandas as pd
 
 from classwise.errors import UserError, unknown
 from classwise.results import told_apart
+from classwise.tables import read_csv
 
 FOLDER = "data"
 #: The tables of one study, by their names.
@@ -42,7 +43,7 @@ def _read(folder: Path) -> Tables:
     found = {}
     for path in sorted((folder / FOLDER).glob("*.csv")):
         try:
-            found[path.stem] = pd.read_csv(
+            found[path.stem] = read_csv(
                 path, dtype=dict.fromkeys(_NAMES, str), keep_default_na=False, na_values=dict.fromkeys(_NUMBERS, "")
             )
         except (ValueError, OSError) as error:

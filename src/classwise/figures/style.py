@@ -15,6 +15,7 @@ import pandas as pd
 
 from classwise.errors import UserError, unknown
 from classwise.storage import whole_file
+from classwise.tables import visible
 
 #: Any Altair chart, plain or of several parts; Altair's own types for them do not compose.
 Chart: TypeAlias = Any
@@ -166,7 +167,7 @@ def save(
     }
     if path.suffix.lower() not in makers:
         raise UserError(f"cannot write a figure as {path.suffix or path.name!r}; use one of {', '.join(makers)}.")
-    content = makers[path.suffix.lower()](*_fitted(styled(chart).to_dict(validate=False), _points(width)))
+    content = makers[path.suffix.lower()](*_fitted(visible(styled(chart).to_dict(validate=False)), _points(width)))
     try:
         with whole_file(path) as handle:
             handle.write(content)

@@ -19,6 +19,7 @@ from classwise.errors import UserError
 from classwise.figures import class_state
 from classwise.figures.style import Chart
 from classwise.results import Audit
+from classwise.tables import visible
 
 _INK = "currentColor"  # of the page: light, dark or printed
 _LARGER = 1.7  # times its size in a paper, to which a chart may grow
@@ -117,7 +118,8 @@ def svg(chart: Chart, name: str) -> str:
 
     specification = figures.styled(chart, background="transparent", ink=_INK).to_dict(validate=False)
     specification["config"].setdefault("mark", {})["aria"] = False  # only marks that say their numbers as text are read
-    drawn = vl_convert.vegalite_to_svg(json.loads(json.dumps(specification).replace(_BLACK, json.dumps(_INK))))
+    coloured = json.loads(json.dumps(specification).replace(_BLACK, json.dumps(_INK)))
+    drawn = vl_convert.vegalite_to_svg(visible(coloured))
     drawn = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", drawn)
     return re.sub(r'width="([\d.]+)" height="[\d.]+"', _widest, drawn, count=1)
 

@@ -27,6 +27,7 @@ from classwise.figures import epochs
 from classwise.metrics import groups
 from classwise.report import charts, commands, data, flips, sections
 from classwise.results import REMARKS, Audit, told_apart, write_text
+from classwise.tables import visible
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("dom.js", "table.js", "confusion.js", "charts.js", "page.js")
@@ -69,7 +70,7 @@ def build(
     """
     runs = read(folders, names)
     command = shlex.join(["classwise", "report", *map(str, folders), "--out", str(out)])
-    write_text(out, render(runs, title or _title(runs), base, image_bytes, command))
+    write_text(out, visible(render(runs, title or _title(runs), base, image_bytes, command)))
     return out
 
 

@@ -31,6 +31,7 @@ from classwise.studies.parts import extremes
 from classwise.studies.parts.together import halves, smallest
 from classwise.studies.parts.verdicts import LEVEL, Ruling, Sample, either, exceeds, images, tails, undecided
 from classwise.studies.parts.verdicts import classes as classes_of
+from classwise.tables import csv_text
 
 _SOURCE = "benz2020:section3.4"
 _RANKS = "permutation test of Spearman's ρ"
@@ -280,4 +281,4 @@ def answers(
                 "correct_second": np.bincount(found.labels[odd & right], minlength=found.num_classes),
             }
             frames.append(pd.DataFrame(own))
-    write_text(folder / "corrupted.csv", pd.concat(frames).to_csv(index=False))
+    write_text(folder / "corrupted.csv", csv_text(pd.concat(frames)))

@@ -30,6 +30,7 @@ from classwise.studies.frame.study import OfModels
 from classwise.studies.frame.work import Place
 from classwise.studies.parts.verdicts import classes as classes_of
 from classwise.studies.parts.verdicts import images, tails
+from classwise.tables import csv_text
 
 _SOURCE = "benz2020:section3.2-similarity"
 _LEAST = 4  # classes: three have 3 pairs and 6 renamings, which decide nothing
@@ -199,4 +200,4 @@ def mean_logits(folder: Path, place: Place, model: str, data: str, per_class: in
             answers.append(module(x.to(device)).double().cpu().numpy())
     logits = pd.DataFrame(np.concatenate(answers))
     table = logits.groupby(images.labels).mean().reindex(range(logits.shape[1]))
-    write_text(folder / "logits.csv", table.to_csv(index=False))
+    write_text(folder / "logits.csv", csv_text(table))

@@ -66,6 +66,7 @@ from classwise.studies.parts.verdicts import (
     tails,
     undecided,
 )
+from classwise.tables import csv_text
 from classwise.threat import Norm, Threat
 
 _BATCH = 256
@@ -340,7 +341,7 @@ def gradients(
         pd.DataFrame({"inv_temperature": t, "class": images.class_names, "n": n, "zero": zero[number]})
         for number, t in enumerate(inv_temperature)
     )
-    write_text(folder / "gradients.csv", frame.to_csv(index=False))
+    write_text(folder / "gradients.csv", csv_text(frame))
 
 
 def _without_gradient(module: nn.Module, rows: Rows, inv_temperature: float) -> Any:
@@ -382,7 +383,7 @@ def path(
         for step, p in enumerate(probabilities):
             parts.append(pd.DataFrame({"step": step, "class": one.class_names, "probability": p, "attack": title}))
     frame = pd.concat(parts).assign(image=chosen, true_class=one.class_names[one.labels[0]])
-    write_text(folder / "path.csv", frame.to_csv(index=False))
+    write_text(folder / "path.csv", csv_text(frame))
 
 
 def _followed(attack: str, module: nn.Module, image: Images, threat: Threat, seed: int) -> list[list[float]]:

@@ -33,6 +33,7 @@ from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import OfModels
 from classwise.studies.frame.work import Place
 from classwise.studies.parts.verdicts import exceeds, falls_short, images, undecided
+from classwise.tables import csv_text
 from classwise.threat import Norm, Threat
 
 _SOURCE = "tian2020:figure8"
@@ -208,7 +209,7 @@ def mapped(
             **({} if groups is None else {"group": groups}),
         }
         tables.append(pd.DataFrame({**front, "x": x, "y": y, **closeness(vectors[kind], names, groups, neighbours)}))
-    write_text(folder / "map.csv", pd.concat(tables).to_csv(index=False))
+    write_text(folder / "map.csv", csv_text(pd.concat(tables)))
 
 
 def _vectors(module: nn.Module, images: Images, threat: Threat, attack: str, seed: int) -> dict[str, Array]:

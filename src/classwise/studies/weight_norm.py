@@ -23,6 +23,7 @@ from classwise.studies.frame.work import Place
 from classwise.studies.parts.under_attack import UnderAttack
 from classwise.studies.parts.verdicts import classes as classes_of
 from classwise.studies.parts.verdicts import contrary, either, falls_short, images, tails
+from classwise.tables import csv_text
 
 _STRONG = 0.5  # a correlation that is surely below this is not the papers' "nearly monotonous" one
 
@@ -101,4 +102,4 @@ def norms(folder: Path, place: Place, model: str) -> None:
 
     layers = [module for module in load_model(model).modules() if isinstance(module, nn.Linear)]
     rows = layers[-1].weight.detach().norm(dim=1)
-    write_text(folder / "norms.csv", pd.DataFrame({"norm": rows.tolist()}).to_csv(index=False))
+    write_text(folder / "norms.csv", csv_text(pd.DataFrame({"norm": rows.tolist()})))

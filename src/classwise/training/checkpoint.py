@@ -21,6 +21,7 @@ from classwise.errors import UserError
 from classwise.methods.method import State
 from classwise.models.checkpoint import read_checkpoint, save_checkpoint
 from classwise.results import write_text
+from classwise.tables import csv_text
 from classwise.training.averaging import Average, averaged
 from classwise.training.history import Row, frame
 
@@ -143,7 +144,7 @@ class Checkpoints:
         first epoch is done."""
         if not progress.history:
             return
-        write_text(self.folder / "history.csv", frame(progress.history).to_csv(index=False))
+        write_text(self.folder / "history.csv", csv_text(frame(progress.history)))
 
     def read_last(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """What training needs to go on, and the weights: of last.pt, or of the one before where it is damaged."""

@@ -28,6 +28,7 @@ from classwise.results import REMARKS, Audit, refuse_other_kind, write_text
 from classwise.run_folder import read_config
 from classwise.run_lock import writing
 from classwise.storage import remove
+from classwise.tables import read_csv
 from classwise.training import recipe
 from classwise.training.checkpoint import (
     BEST,
@@ -162,7 +163,7 @@ class Trained:
         path = self.folder / "history.csv"
         if not path.is_file():
             raise UserError(f"{self.folder} has no history.csv: no epoch has been finished there.")
-        return pd.read_csv(path)
+        return read_csv(path)
 
     @property
     def best(self) -> Path:

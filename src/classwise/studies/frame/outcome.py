@@ -16,7 +16,7 @@ from classwise.figures.style import Chart
 from classwise.results import Audit, write_text
 from classwise.studies.frame.work import Desk
 from classwise.studies.parts.verdicts import Ruling, Verdict
-from classwise.tables import markdown
+from classwise.tables import csv_text, markdown, read_csv
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Done:
 
     def table(self, name: str, file: str) -> pd.DataFrame:
         """A table that a derived job left."""
-        return pd.read_csv(self.folder(name) / file)
+        return read_csv(self.folder(name) / file)
 
 
 def write(outcome: Outcome, folder: Path, title: str, settings: Mapping[str, object]) -> Path:
@@ -84,7 +84,7 @@ def write(outcome: Outcome, folder: Path, title: str, settings: Mapping[str, obj
         write_text(folder / "claims.json", json.dumps(rows.to_dict("records"), indent=1))
         parts += ["## Claims", markdown(rows, rows.columns)]
     for name, frame in outcome.tables.items():
-        write_text(folder / "tables" / f"{name}.csv", frame.to_csv(index=False))
+        write_text(folder / "tables" / f"{name}.csv", csv_text(frame))
         parts += [f"## {_sentence(name)}", markdown(shown(frame), words(frame))]
     for name, chart in outcome.figures.items():
         path = folder / "figures" / f"{name}.svg"
@@ -92,7 +92,7 @@ def write(outcome: Outcome, folder: Path, title: str, settings: Mapping[str, obj
         figures.save(chart, path)
         parts += [f"## {_sentence(name)}", f"![{_sentence(name)}](figures/{name}.svg)"]
     for name, frame in outcome.data.items():
-        write_text(folder / studied.FOLDER / f"{name}.csv", frame.to_csv(index=False))
+        write_text(folder / studied.FOLDER / f"{name}.csv", csv_text(frame))
     if outcome.notes:
         parts += ["## What differs from the papers", "\n".join(f"- {note}" for note in outcome.notes)]
     page = folder / "study.md"

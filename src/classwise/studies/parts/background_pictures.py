@@ -23,6 +23,7 @@ from classwise.storage import whole_file
 from classwise.studies.frame.outcome import Outcome
 from classwise.studies.frame.work import Place
 from classwise.studies.parts.replaced_background import KINDS, NO_MASK, ORIGINAL, Views, chosen_class, read_views
+from classwise.tables import csv_text, read_csv
 
 GRABCUT = "grabcut"
 _SHOWN = 3  # images of either kind
@@ -60,7 +61,7 @@ def make_masks(
     edges = mask_quality.measure(kept, shapes)[["index", "edge"]].rename(columns={"edge": "edge_of_random"})
     for name, made in (("own", own), ("shuffled", _shuffled(kept, own, seed)), ("random", shapes)):
         masks.write(made, folder / f"{name}.npz")
-    write_text(folder / "quality.csv", measures.merge(edges, how="left", on="index").to_csv(index=False))
+    write_text(folder / "quality.csv", csv_text(measures.merge(edges, how="left", on="index")))
 
 
 def _measured(images: Images, found: Masks) -> pd.DataFrame:
@@ -158,12 +159,12 @@ def take_digits(folder: Path, place: Place, data: Mapping[str, str]) -> None:
 def _write(folder: Path, rows: Sequence[Mapping[str, str]], pictures: Sequence[Array]) -> None:
     with whole_file(folder / "pictures.npz") as handle:
         np.savez_compressed(handle, image=np.concatenate(pictures))
-    write_text(folder / "pictures.csv", pd.DataFrame(rows).to_csv(index=False))
+    write_text(folder / "pictures.csv", csv_text(pd.DataFrame(rows)))
 
 
 def shown(folder: Path, columns: Mapping[str, str] | None = None) -> pd.DataFrame:
     """The table of a grid of pictures that a job left; columns: other words for the heads of its columns."""
-    table = pd.read_csv(folder / "pictures.csv", dtype=str, keep_default_na=False)
+    table = read_csv(folder / "pictures.csv", dtype=str, keep_default_na=False)
     with np.load(folder / "pictures.npz", allow_pickle=False) as held:
         images = [panels.data_uri(image) for image in held["image"]]
     return table.assign(column=table["column"].replace(dict(columns or {})), image=images)

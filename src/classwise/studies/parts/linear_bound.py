@@ -43,6 +43,7 @@ from classwise.metrics.intervals import Array
 from classwise.results import write_text
 from classwise.spec import number
 from classwise.studies.frame.work import Place
+from classwise.tables import csv_text
 
 DELTA = 0.05
 _BATCH = 256
@@ -87,7 +88,7 @@ def linear(folder: Path, place: Place, data: str, eps: str | float, epochs: int,
     weight = fit(train, radius, epochs, seed)
     margins = {split: robust_margins(weight, images, radius) for split, images in (("train", train), ("test", test))}
     classes = pd.concat([_errors(train, margins["train"], "train"), _errors(test, margins["test"], "test")])
-    write_text(folder / "classes.csv", classes.to_csv(index=False))
+    write_text(folder / "classes.csv", csv_text(classes))
     held = classes[(classes["split"] == "test") & (classes["n"] > 0)]
     low, high = worst.bounds((held["n"] - held["wrong"]).to_numpy(), held["n"].to_numpy())
     measured = {"measured": held["error"].max(), "measured_low": 1 - float(high), "measured_high": 1 - float(low)}
@@ -102,7 +103,7 @@ def linear(folder: Path, place: Place, data: str, eps: str | float, epochs: int,
             found = bound(margins["train"], train.labels, size, gammas, form == "as stated")
             terms = {key: getattr(found, key) for key in ("gamma", "error", "complexity", "radius", "chance", "total")}
             rows.append({"form": form, "p": p, "gamma_is": choice, "largest_norm": largest, **terms, **measured})
-    write_text(folder / "bound.csv", pd.DataFrame(rows).to_csv(index=False))
+    write_text(folder / "bound.csv", csv_text(pd.DataFrame(rows)))
 
 
 def fit(images: Images, eps: float, epochs: int, seed: int) -> Tensor:
