@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy import special, stats
+from scipy import special
 
 from classwise import datasets, figures
 from classwise.errors import UserError, place_of
@@ -31,7 +31,7 @@ from classwise.studies.frame.graph import Job
 from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import Study
 from classwise.studies.frame.subjects import Subject, recipe_subject
-from classwise.studies.parts.together import EXACT, exact, smallest
+from classwise.studies.parts.together import EXACT, exact, mean_interval, smallest
 from classwise.studies.parts.verdicts import LEVEL, exceeds, images, omnibus, undecided
 from classwise.studies.parts.verdicts import classes as classes_of
 from classwise.threat import Norm
@@ -307,14 +307,14 @@ def _most(weak: pd.DataFrame) -> Claim:
 def _confound_matters(broken: pd.DataFrame) -> Claim:
     """The mean over the images of home − elsewhere, which lies between −1 and 1, with the interval of a mean."""
     text = "It is the confound class that matters: leaving out another class brings fewer of the same images home."
-    gains = (broken["home"] - broken["elsewhere"]).dropna().to_numpy()
+    judged = broken.dropna(subset=["elsewhere"])
+    gains = (judged["home"] - judged["elsewhere"]).to_numpy()
     if len(gains) < 2:
         return Claim(_SOURCE, text, undecided("nothing to compare"), "needs retrainings without two classes at least")
     mean, n = float(gains.mean()), len(gains)
-    half = float(stats.t.ppf(0.975, n - 1) * gains.std(ddof=1) / np.sqrt(n))
-    low, high = max(mean - half, -1.0), min(mean + half, 1.0)
+    low, high = mean_interval(gains)
     numbers = (
-        f"{broken['home'].mean():.1%} home, {broken['elsewhere'].mean():.1%} without another class: "
+        f"{judged['home'].mean():.1%} home, {judged['elsewhere'].mean():.1%} without another class: "
         f"{100 * mean:+.1f} points, 95% interval {100 * low:+.1f} to {100 * high:+.1f}"
     )
     ruling = exceeds(low, high, test="Student's t over the images", sample=images(n, "broken images"))

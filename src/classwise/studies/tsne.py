@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from scipy import stats
 from torch import nn
 
 from classwise import attacks, datasets, draws, figures
@@ -32,6 +31,7 @@ from classwise.studies.frame.graph import Derive, Job
 from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import OfModels
 from classwise.studies.frame.work import Place
+from classwise.studies.parts.together import mean_interval
 from classwise.studies.parts.verdicts import exceeds, falls_short, images, undecided
 from classwise.tables import csv_text
 from classwise.threat import Norm, Threat
@@ -103,7 +103,7 @@ def separation(images: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (kind, level), silhouette, share, chance in _levels(images):
         kappa = ((share - chance) / (1 - chance)).dropna()
-        half = stats.t.ppf(0.975, max(len(kappa) - 1, 1)) * kappa.std(ddof=1) / np.sqrt(max(len(kappa), 1))
+        low, high = mean_interval(kappa.to_numpy())
         rows.append(
             {
                 "images": kind,
@@ -112,8 +112,8 @@ def separation(images: pd.DataFrame) -> pd.DataFrame:
                 "silhouette": silhouette.mean(),
                 "alike neighbours (%)": 100 * share.mean(),
                 "kappa": kappa.mean(),
-                "low": kappa.mean() - half,
-                "high": min(kappa.mean() + half, 1.0),
+                "low": low,
+                "high": high,
             }
         )
     return pd.DataFrame(rows)

@@ -18,6 +18,7 @@ from classwise.studies.parts.together import (
     cv_change,
     halves,
     interval,
+    mean_interval,
     require_same_setting,
     resampled,
 )
@@ -120,3 +121,15 @@ def test_accuracies_by_name_are_in_percent(audit_of: Callable[..., Audit]) -> No
         "cat": 50.0,
         "dog": 100.0,
     }
+
+
+def test_the_interval_of_a_mean_by_hand() -> None:
+    """Of two t is 12.706; all of 8 alike: of a share of 1 − 0.025^(1/8) = 0.369 nothing is known."""
+    assert mean_interval(np.array([0.1, 0.2])) == pytest.approx(
+        (0.15 - 12.7062 * 0.05, 0.15 + 12.7062 * 0.05), abs=1e-4
+    )
+    assert mean_interval(np.array([1.0, 1.0, 0.0]))[1] == 1
+    unseen = 1 - 0.025 ** (1 / 8)
+    assert mean_interval(np.zeros(8)) == pytest.approx((-unseen, unseen))
+    assert mean_interval(np.ones(8)) == pytest.approx((1 - 2 * unseen, 1))
+    assert np.isnan(mean_interval(np.ones(1))).all()

@@ -173,7 +173,7 @@ def test_corruptions_decide_nothing_from_one_image_of_each_class(audit_of: Calla
     audit = audit_of({"pgd": right}, support=[1] * 10)
     claims = list(corruptions._claims("it", corrupted(right, 1), audit))
     assert {claim.verdict for claim in claims} == {"not enough images"}
-    assert "1 images of each class, 20 are needed" in claims[0].test
+    assert "1 image of each class, 20 are needed" in claims[0].test
 
 
 def test_corruptions_decide_clear_cases(audit_of: Callable[..., Audit]) -> None:
@@ -209,6 +209,8 @@ def test_three_images_do_not_say_that_the_confound_matters() -> None:
     assert claim.verdict == "not enough images"
     assert "3 broken images, 20 are needed" in claim.test
     assert "-76.8 to +100.0" in claim.numbers  # 2/3 ± 4.30 · 0.577/√3, a difference of shares is at most 100 points
+    among = homing._confound_matters(fates([1, 0, 0], [math.nan, 0.0, 1.0]))  # the first has nothing to compare with
+    assert among.numbers.startswith("0.0% home, 50.0% without another class: -50.0 points")
     assert homing._confound_matters(fates([1] * 20 + [0] * 5, [0.1] * 25)).verdict == "held"
     assert homing._confound_matters(fates([0] * 25, [0.5] * 24 + [0.0])).verdict == "did not hold"
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from classwise.errors import UserError
 from classwise.metrics import accuracy
@@ -91,6 +92,23 @@ def exact(share: float, n: int, confidence: float = 0.95) -> tuple[float, float]
     """The interval of Clopper and Pearson of a share of n."""
     low, high = bounds(np.array(round(share * n) if n else 0), np.array(n), confidence, "exact")
     return float(low), float(high)
+
+
+def mean_interval(values: Array, confidence: float = 0.95) -> tuple[float, float]:
+    """Student's interval of the mean of numbers between −1 and 1, no wider than these; NaN of fewer than two.
+
+    Where all are the same they have no spread to go by: then of up to a share q = 1 − (α/2)^(1/n), the upper bound of
+    what was seen in none of n, anything may be true.
+    """
+    n, tail = len(values), (1 - confidence) / 2
+    if n < 2:
+        return float("nan"), float("nan")
+    mean = float(np.mean(values))
+    if np.ptp(values) == 0:
+        unseen = 1 - tail ** (1 / n)
+        return mean - unseen * (1 + mean), mean + unseen * (1 - mean)
+    half = float(stats.t.ppf(1 - tail, n - 1) * np.std(values, ddof=1) / np.sqrt(n))
+    return max(mean - half, -1.0), min(mean + half, 1.0)
 
 
 def times(ratio: float, low: float, high: float) -> str:

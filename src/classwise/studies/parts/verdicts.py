@@ -13,6 +13,7 @@ of both directions, `omnibus` the p-value of a test without direction. `all_held
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -128,7 +129,8 @@ def contrary(ruling: Ruling) -> Ruling:
 def _ruling(verdict: Verdict, test: str, sample: Samples) -> Ruling:
     for own in [sample] if isinstance(sample, Sample) else sample:
         if own.have < own.need:
-            return Ruling(own.verdict, f"{test}: {own.have} {own.unit}, {own.need} are needed")
+            unit = re.sub(r"(image|error)s\b", r"\1", own.unit) if own.have == 1 else own.unit
+            return Ruling(own.verdict, f"{test}: {own.have} {unit}, {own.need} are needed")
     return Ruling(verdict, test)
 
 
