@@ -11,7 +11,7 @@ import classwise as cw
 from classwise import studies
 from classwise.errors import UserError
 from classwise.metrics import rho
-from classwise.studies.frame.graph import Train
+from classwise.studies.frame.graph import Audit, Train
 from classwise.training import recipe
 
 Found = tuple[Path, studies.Outcome]
@@ -38,6 +38,26 @@ def test_the_table_has_every_attack_and_rho_against_the_base(found: Found) -> No
     assert table.query("method == 'base'")["eta"].isna().all()
     nothing_decided(outcome)
     assert len(outcome.claims) == 3
+
+
+def test_autoattack_sees_images_of_its_own_and_has_rows_of_its_own(found: Found) -> None:
+    options = {**DIGITS, "per_class": 8, "attack": ["fgsm", "pgd-2"], "eta": "0.05,0.5"}
+    study = studies.parse("eta", {**options, "autoattack_per_class": 3})
+    plain = {job.name for job in studies.parse("eta", options).jobs()}
+    audits = {job.name: job for job in study.jobs() if isinstance(job, Audit) and job.name not in plain}
+    assert sorted(audits) == ["base-autoattack", "eta-0.05-autoattack", "eta-0.5-autoattack"]
+    assert {(job.attacks, job.options["per_class"]) for job in audits.values()} == {(("autoattack",), 3)}
+
+    class Finished:
+        """The audits that were made, AutoAttack's being the others under one attack."""
+
+        def audit(self, name: str) -> cw.Audit:
+            return cw.Audit.load(found[0] / "jobs" / name.replace("-autoattack", "-audit"))
+
+    table = study.outcome(Finished()).tables["eta"]  # type: ignore[arg-type]
+    assert table["attack"].tolist()[-3:] == ["autoattack"] * 3
+    worst = cw.Audit.load(found[0] / "jobs" / "eta-0.5-audit").by_class()["accuracy"]
+    assert table.iloc[-1]["average (%)"] == pytest.approx(100 * worst.mean())
 
 
 def test_only_eta_differs(found: Found) -> None:

@@ -40,10 +40,12 @@ class Several(Study):
         charts: dict[str, Chart] = {}
         claims: list[Claim] = []
         notes: dict[str, None] = {}
+        data: dict[str, pd.DataFrame] = {}
         for place, (name, study) in enumerate(self.parts.items()):
             own, end = study.outcome(done), f"_{name}" if place else ""
             tables |= {f"{key}{end}": table for key, table in own.tables.items()}
             charts |= {f"{key}{end}": chart for key, chart in own.figures.items()}
+            data |= {f"{key}{end}": rows for key, rows in own.data.items()}
             claims += own.claims
             notes |= dict.fromkeys(own.notes)
-        return Outcome(tables, charts, claims, list(notes))
+        return Outcome(tables, charts, claims, list(notes), data)

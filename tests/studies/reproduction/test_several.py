@@ -1,0 +1,47 @@
+"""A table of several studies: the jobs of all, and what each came to under its own name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from classwise.studies.frame.graph import Derive, Job
+from classwise.studies.frame.outcome import Outcome
+from classwise.studies.frame.study import Study
+from classwise.studies.reproduction.several import Several
+
+
+@dataclass(frozen=True, kw_only=True)
+class One(Study):
+    name: str
+    eta: float = 0.0
+
+    def jobs(self) -> list[Job]:
+        return [Derive(self.name, "m:f")]
+
+    def outcome(self, done: Any) -> Outcome:
+        rows = pd.DataFrame({"of": [self.name]})
+        return Outcome(
+            {"methods": rows},
+            {"radar": alt.Chart(rows).mark_point()},
+            (),
+            ("same", f"own of {self.name}"),
+            {"radar": rows},
+        )
+
+
+def test_tables_of_all_but_the_first_bear_the_parts_name() -> None:
+    study = Several(parts={"": One(name="a", eta=0.3), "cifar100": One(name="b")})
+    assert [job.name for job in study.jobs()] == ["a", "b"]
+    outcome = study.outcome(None)  # type: ignore[arg-type]
+    assert {name: table["of"].tolist() for name, table in outcome.tables.items()} == {
+        "methods": ["a"],
+        "methods_cifar100": ["b"],
+    }
+    assert list(outcome.figures) == list(outcome.data) == ["radar", "radar_cifar100"]
+    assert list(outcome.notes) == ["same", "own of a", "own of b"]
+    assert study.eta == 0.3  # an option of the first
+    assert hash(study) == hash(Several(parts={"": One(name="a", eta=0.3), "cifar100": One(name="b")}))
