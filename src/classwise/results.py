@@ -26,7 +26,7 @@ from classwise.spec import number
 from classwise.storage import safe_name, whole_file
 from classwise.verdict import Verdict
 
-SCHEMA = 1  # of summary.json; docs/summary.md describes it
+SCHEMA = 2  # of summary.json; docs/summary.md describes it
 #: What a training says at its end, in its run folder: a list of sentences.
 REMARKS = "remarks.json"
 

@@ -10,7 +10,7 @@ import pytest
 
 from classwise import metrics
 from classwise.errors import UserError
-from classwise.metrics import accuracy, average, cv, mcd, overall, p_worst, superclass, symmetry, tail, worst
+from classwise.metrics import accuracy, average, confusion, cv, mcd, overall, p_worst, superclass, symmetry, tail, worst
 
 COUNTS = np.array([[6, 3, 1, 0], [2, 8, 0, 0], [0, 0, 0, 0], [1, 1, 3, 5]])
 NAMES = ("cat", "dog", "car", "ship")
@@ -111,3 +111,21 @@ def test_describe_is_one_line_and_names_the_near_miss():
     assert metrics.describe("cv") == "Class-wise variance of the accuracy, in percent²."
     with pytest.raises(UserError, match=r"unknown metric 'confusoin'; did you mean 'confusion'\?"):
         metrics.describe("confusoin")
+
+
+@pytest.mark.parametrize("classes", [4, 100, 101, 400])
+def test_the_confusion_of_many_classes_is_stored_without_empty_cells(from_confusion, classes):
+    counts = np.zeros((classes, classes), dtype=np.int64)
+    counts[np.arange(classes), np.arange(classes)] = 2
+    counts[0, classes - 1] = 7
+    summary = metrics.summary(from_confusion(counts, [f"c{number}" for number in range(classes)]))
+    text = json.dumps(summary["confusion"], indent=1)
+    np.testing.assert_array_equal(confusion.from_stored(json.loads(text)), counts)
+    if classes > 100:
+        assert summary["confusion"]["classes"] == classes
+        assert summary["confusion"]["true"][:3] == [0, 0, 1]
+        assert summary["confusion"]["predicted"][:3] == [0, classes - 1, 1]
+        assert summary["confusion"]["count"][:3] == [2, 7, 2]
+        assert len(text) < 40 * (classes + 1)
+    else:
+        assert summary["confusion"] == counts.tolist()

@@ -103,7 +103,7 @@ def summary(records: Records, confidence: float = 0.95) -> dict[str, Any]:
         "mcd": mcd.compute(records),
         "tail20": tail.compute(records),
         "vulnerable": list(vulnerable.compute(records).vulnerable),
-        "confusion": confusion.compute(records).tolist(),
+        "confusion": confusion.stored(confusion.compute(records)),
         "symmetry": symmetry.compute(records),
     }
     if records.meta.superclasses:

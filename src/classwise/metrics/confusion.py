@@ -7,11 +7,15 @@ Training", KDD 2021.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from classwise.errors import UserError
 from classwise.metrics.intervals import Array, ratio
 from classwise.records import Records
+
+MOST_DENSE = 100  # classes up to which a summary holds the whole matrix
 
 
 def compute(records: Records) -> Array:
@@ -27,6 +31,24 @@ def rates(records: Records) -> Array:
     """The counts as shares of their row; the row of a class without examples is NaN."""
     counts = compute(records)
     return ratio(counts, counts.sum(axis=1, keepdims=True))
+
+
+def stored(counts: Array) -> Any:
+    """The counts as summary.json has them: rows of numbers, or above 100 classes only the cells that are not empty."""
+    if len(counts) <= MOST_DENSE:
+        return counts.tolist()
+    true, predicted = np.nonzero(counts)
+    cells = {"true": true, "predicted": predicted, "count": counts[true, predicted]}
+    return {"classes": len(counts), **{name: values.tolist() for name, values in cells.items()}}
+
+
+def from_stored(value: Any) -> Array:
+    """The counts, shape (C, C), from either form in which summary.json has them."""
+    if not isinstance(value, dict):
+        return np.asarray(value, dtype=np.int64)
+    counts = np.zeros((value["classes"], value["classes"]), dtype=np.int64)
+    counts[value["true"], value["predicted"]] = value["count"]
+    return counts
 
 
 def require_classes(records: Records, *columns: str) -> None:

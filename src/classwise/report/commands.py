@@ -47,7 +47,7 @@ def of_audit(audit: Audit) -> str | None:
 def _recorded(given: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
     """The options as they were given, the usual ones first."""
     known = {**given, "coverage": config.get("audit", {}).get("coverage")}  # not the same default for every attack
-    known |= {name: name.upper() for name in known.pop("only_in_python", ())}
+    known |= {str(name): str(name).upper() for name in known.pop("only_in_python", ())}
     if known.get("confidence") == 0.95:
         del known["confidence"]
     if known.get("find_worst"):
