@@ -250,9 +250,9 @@ def demo(
 
 @app.command()
 def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe's file, or the name of a shipped one, e.g. cifar10/trades.")],
+    recipe: Annotated[str | None, typer.Argument(help="A recipe's file, or the name of a shipped one, e.g. cifar10/trades. [default: that of --resume]")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; the same command goes on after a kill.")] = None,
-    resume: Annotated[Path | None, typer.Option("--resume", help="Go on in this run folder, which must be there.")] = None,
+    resume: Annotated[Path | None, typer.Option("--resume", help="Resume the training in this run folder, by its own recipe where none is given.")] = None,
     change: Annotated[list[str] | None, typer.Option("--set", "-s", help="Change a setting: train.epochs=30; repeatable.")] = None,
     root: Annotated[Path | None, typer.Option("--root", help="Where data sets are. [default: data]")] = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch the data set if it is not there.")] = False,
@@ -266,18 +266,20 @@ def train(
 ) -> None:  # fmt: skip
     """Train a model by a recipe, and watch the robustness of each class while it trains."""
     from classwise.training.recipe import load, to_toml
+    from classwise.training.resume import recipe_of, root_of
 
     changes = [*(change or []), *([f"train.seed={seed}"] if seed is not None else [])]
-    chosen = load(recipe, changes)
+    if resume is not None and (out is not None or overwrite):
+        raise UserError("--resume goes on in its folder: leave out --out and --overwrite.")
+    chosen = load(recipe_of(resume) if recipe is None else recipe, changes)
     if dry_run:
         typer.echo(to_toml(chosen), nl=False)
         return
-    if (out is None) == (resume is None):
-        raise UserError("give --out FOLDER for the run (the same command goes on after a kill), or --resume FOLDER.")
-    if resume is not None and not (resume / "config.toml").is_file():
-        raise UserError(f"{resume} is no run folder of a training (it has no config.toml); begin one with --out.")
     folder = out or resume
-    assert folder is not None
+    if folder is None:
+        raise UserError("give --out FOLDER for the run (the same command resumes it after a kill), or --resume FOLDER.")
+    if resume is not None:
+        root = root_of(resume) if root is None else root
     try:
         trained = classwise.train(
             chosen, out=folder, root=root, download=download, device=device, trackers=track or (), overwrite=overwrite,

@@ -95,6 +95,12 @@ def number(value: float | int | str) -> float:
     return parsed
 
 
+def exact(value: float) -> str:
+    """A number as text from which `number` reads the very same one: 8/255 where it is one, else all its digits."""
+    levels = f"{round(510 * value) / 2:g}/255"
+    return levels if value and number(levels) == value else repr(float(value))
+
+
 def split(spec: str) -> tuple[str, dict[str, str]]:
     """``"name:key=value,key=value"`` as a name and its arguments, still text."""
     name, _, rest = spec.strip().partition(":")

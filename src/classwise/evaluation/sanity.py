@@ -20,6 +20,7 @@ from classwise.findings import Finding
 from classwise.format import percent
 from classwise.losses import cross_entropy
 from classwise.models.normalize import Normalize
+from classwise.spec import exact
 from classwise.threat import Norm
 
 _PER_CLASS, _MOST = 4, 64  # images looked at
@@ -62,6 +63,7 @@ def inspect(
     `model` is in eval mode; `was_training` says how it came.
     """
     findings = [*_train_mode(was_training), *_range(model, sample), *_probabilities(sample)]
+    findings += _other_threat(model, norm, eps)
     randomised = list(_randomised(model, sample, eot))
     findings += randomised
     gradient = None if getattr(model, "black_box", False) else _gradient(model, sample)
@@ -87,6 +89,19 @@ def _train_mode(was_training: bool) -> Iterator[Finding]:
             "warning",
             "The model was in train mode: batch-norm and dropout would have made its answers depend on the batch.",
             "It was audited in eval mode and put back afterwards; call model.eval() yourself to silence this.",
+        )
+
+
+def _other_threat(model: nn.Module, norm: Norm, eps: float) -> Iterator[Finding]:
+    trained = getattr(model, "trained_threat", None)
+    if trained is not None and trained != (norm, eps):
+        wanted = f"--eps {exact(trained[1])} --norm {trained[0]}"
+        yield Finding(
+            "other_threat",
+            "warning",
+            f"The model was trained against {trained[0]} perturbations of at most {exact(trained[1])} and is audited "
+            f"against {norm} perturbations of at most {exact(eps)}.",
+            f"Where that is not what you want, audit it as it was trained: {wanted}.",
         )
 
 

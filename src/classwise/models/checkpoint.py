@@ -41,10 +41,15 @@ def save_checkpoint(
         "normalize": None if normalize is None else [list(part) for part in normalize],
         "extra": extra,
     }
-    state = model.state_dict()
-    header["digest"] = digest(header, state)
-    with whole_file(Path(path)) as handle:
-        torch.save({"classwise": header, "state_dict": state}, handle)
+    write_checkpoint(Path(path), header, {"state_dict": model.state_dict()})
+
+
+def write_checkpoint(path: Path, header: Mapping[str, Any], content: Mapping[str, Any]) -> None:
+    """Store a header, with its digest, and the weights that `content` holds."""
+    state = content["state_dict"]
+    sealed = {**header, "digest": digest(header, state)}
+    with whole_file(path) as handle:
+        torch.save({"classwise": sealed, "state_dict": state}, handle)
 
 
 def digest(header: Mapping[str, Any], state: Mapping[str, Any]) -> str:
@@ -114,6 +119,16 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             "Copy or train it again."
         )
     return dict(content)
+
+
+def trained_threat(header: Mapping[str, Any]) -> tuple[str, float] | None:
+    """The norm and radius that the model of a checkpoint was trained against, where it says so."""
+    extra = header.get("extra")
+    training = extra.get("training") if isinstance(extra, Mapping) else None
+    threat = training.get("threat") if isinstance(training, Mapping) else None
+    if not isinstance(threat, Mapping) or not isinstance(threat.get("eps"), float):
+        return None
+    return str(threat.get("norm")), threat["eps"]
 
 
 def _wrong_with(header: Mapping[str, Any], state: Any) -> str | None:

@@ -14,7 +14,7 @@ from classwise.arguments import checked
 from classwise.errors import UserError
 from classwise.models import registry
 from classwise.models.black_box import load_black_box, names_black_box
-from classwise.models.checkpoint import read_checkpoint
+from classwise.models.checkpoint import read_checkpoint, trained_threat
 from classwise.models.external import LIBRARIES, load_external
 from classwise.models.factory import load_factory
 from classwise.models.normalize import Normalization, agree, constants, normalized
@@ -109,6 +109,7 @@ def _from_file(path: Path, num_classes: int | None, normalize: Normalization) ->
         raise UserError(f"{path} holds a model of {header['num_classes']} classes, but {num_classes} are asked for.")
     model = _named_in(path, header)
     load_state(model, content["state_dict"], str(path))
+    model.trained_threat = trained_threat(header)  # type: ignore[assignment]
     return model
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from classwise.errors import UserError
 from classwise.methods.method import State
-from classwise.models.checkpoint import read_checkpoint, save_checkpoint
+from classwise.models.checkpoint import read_checkpoint, save_checkpoint, write_checkpoint
 from classwise.results import write_text
 from classwise.tables import csv_text
 from classwise.training.averaging import Average, averaged
@@ -83,6 +83,7 @@ class Checkpoints:
     num_classes: int
     in_channels: int
     method: dict[str, Any]
+    threat: dict[str, Any] = field(default_factory=dict)
 
     def save(self, name: str, model: nn.Module, progress: Progress, **more: Any) -> None:
         """Write one checkpoint."""
@@ -91,6 +92,7 @@ class Checkpoints:
             "state": progress.state,
             "epoch": progress.epoch,
             "step": progress.step,
+            "threat": self.threat,
             **more,
         }
         path = self.folder / name
@@ -139,6 +141,24 @@ class Checkpoints:
         if fresh.exists() and not last.exists():
             fresh.replace(last)
 
+    def rebuild_best(self, progress: Progress) -> None:
+        """Write best.pt again where it is missing or damaged and another checkpoint is of its epoch; else warn."""
+        wanted = progress.best_epoch or (progress.epoch if progress.stopped is not None else 0)
+        if not wanted or _read(self.folder / BEST) is not None:
+            return
+        for path in (self.folder / name for name in (of_epoch(wanted), LAST, PREVIOUS)):
+            content = _read(path)
+            about = {} if content is None else content["classwise"]["extra"]["training"]
+            if content is not None and (about["epoch"], about["step"]) == (wanted, 0):
+                kept = {name: about[name] for name in ("method", "state", "epoch", "step", "threat") if name in about}
+                write_checkpoint(self.folder / BEST, {**content["classwise"], "extra": {"training": kept}}, content)
+                return
+        warnings.warn(
+            f"{self.folder / BEST}, the model of epoch {wanted}, is missing or damaged, and no other checkpoint is of "
+            f"that epoch. {LAST} holds the model of epoch {progress.epoch}; train again with --overwrite for the best.",
+            stacklevel=2,
+        )
+
     def write_history(self, progress: Progress) -> None:
         """history.csv, from what the checkpoint holds, so that the two agree whenever the power goes; none before the
         first epoch is done."""
@@ -165,6 +185,15 @@ class Checkpoints:
                     stacklevel=2,
                 )
         return None
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """A checkpoint of a training; None where it is not there, damaged, or of something else."""
+    try:
+        content = read_checkpoint(path)
+    except UserError:
+        return None
+    return content if "training" in content["classwise"].get("extra", {}) else None
 
 
 def restore(

@@ -15,6 +15,7 @@ from classwise import datasets, methods
 from classwise.datasets.images import Images
 from classwise.errors import UserError
 from classwise.evaluation.speed import follow, trains_channels_last
+from classwise.methods.method import Method
 from classwise.models import check_model, load_model
 from classwise.training import averaging, optimizer, recipe, schedule, split
 from classwise.training.augment import parse as parse_augment
@@ -114,6 +115,7 @@ def prepare(
         kept.num_classes,
         example.shape[1],
         {"name": methods.name_of(method), **methods.settings(method)},
+        dataclasses.asdict(chosen.threat) if type(method).attack is not Method.attack else {},
     )
     state = {name: value.to(device) for name, value in method.init(kept.class_names).items()}
     stretches = _stretches(chosen, kept, root, download)

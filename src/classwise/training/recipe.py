@@ -214,7 +214,8 @@ _PARTS = {"data": DataPart, "model": ModelPart, "threat": ThreatPart, "train": T
 
 
 def build(tree: Mapping[str, Any]) -> Recipe:
-    """A recipe from nested settings, as read from a file."""
+    """A recipe from nested settings, as read from a file; the config.toml of a run folder is one too."""
+    tree = settings_of(tree)
     spec.check_keys(tree, {**_PARTS, "method": None}, "a recipe")
     for name, part in tree.items():
         if not isinstance(part, Mapping):
@@ -228,10 +229,22 @@ def build(tree: Mapping[str, Any]) -> Recipe:
     return Recipe(**made, method=methods.parse(str(own.pop("name")), own))
 
 
+#: What the config.toml of a run folder says besides the recipe.
+RECORDED = ("fingerprint", "run")
+
+
+def settings_of(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe's part of a config.toml; what is no config.toml, as it is."""
+    return {name: part for name, part in tree.items() if name not in RECORDED or RECORDED[0] not in tree}
+
+
 def with_defaults(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Stored settings with those that an earlier version did not write, at their defaults."""
     parts = {name: {**plain(dataclasses.asdict(cls())), **stored.get(name, {})} for name, cls in _PARTS.items()}
-    return {**stored, **parts}
+    method = dict(stored.get("method", {}))
+    if (name := method.get("name")) in methods.names():
+        method = {**plain(methods.settings(methods.parse(name, {}))), **method}
+    return {**stored, **parts, "method": method}
 
 
 def _listed(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,6 +267,8 @@ def load(source: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str]
         source = source.settings()
     if isinstance(source, Mapping):
         return build(_changed(source, changes))
+    if not isinstance(source, (str, Path)):
+        raise UserError(f"{source!r} is no recipe: give a file, the name of a shipped one, or nested settings.")
     path = locate(source)
     try:
         content = path.read_bytes()

@@ -30,6 +30,7 @@ from classwise.run_lock import writing
 from classwise.storage import remove
 from classwise.tables import read_csv
 from classwise.training import recipe
+from classwise.training.audit_command import audit_command, audit_data
 from classwise.training.checkpoint import (
     BEST,
     LAST,
@@ -102,10 +103,13 @@ def train(
             marks = {"data": fingerprint_data(everything)}
             if model is None:  # one's own may begin with other random weights each time; the checkpoint's count
                 marks["weights"] = fingerprint_model(network)
-            _settle(folder, {**chosen.settings(), "fingerprint": marks}, overwrite and not restarted())
+            config = {**chosen.settings(), "fingerprint": marks, "run": _circumstances(root, data, model)}
+            _settle(folder, config, overwrite and not restarted())
             training.checkpoints.finish()
         processes.wait()
         start = _where(training, start)
+        if processes.first:
+            training.checkpoints.rebuild_best(start)
         known = plain(chosen.settings())
         resumed = start.epoch if start.history else None
         tracker = open_trackers(trackers if processes.first else (), folder, folder.name, known, resumed)
@@ -129,11 +133,35 @@ def _settle(folder: Path, config: dict[str, Any], overwrite: bool) -> None:
     except OSError as error:
         raise UserError(f"cannot use {folder} as a run folder: {error.strerror or error}.") from error
     if stored := read_config(folder):
-        check_same(folder, recipe.with_defaults(stored), config)
+        _check_same(folder, stored, config)
         return
     if kept_epochs(folder) or any((folder / name).exists() for name in _FILES):
         raise UserError(f"{folder} holds checkpoints but no config.toml; choose another --out, or --overwrite.")
     write_text(folder / "config.toml", tomli_w.dumps(plain(config)))
+
+
+def _circumstances(root: str | Path | None, data: Any, model: nn.Module | None) -> dict[str, Any]:
+    """What a run folder remembers besides the recipe, so that it can be resumed and audited without being told."""
+    given = [name for name, value in (("data", data), ("model", model)) if value is not None]
+    return {"root": None if root is None else str(Path(root).expanduser().resolve()), "given": given}
+
+
+def _check_same(folder: Path, stored: dict[str, Any], config: dict[str, Any]) -> None:
+    """Raise, with what differs, where a folder was made by another recipe, or on other images or weights."""
+    check_same(folder, recipe.with_defaults(recipe.settings_of(stored)), recipe.settings_of(config))
+    old, new = stored.get("fingerprint", {}), config["fingerprint"]
+    name, spec, weights = config["data"]["name"], config["model"]["spec"], config["model"]["weights"]
+    others = {
+        "data": "the images given as data" if "data" in config["run"]["given"] else f"the images of {name}",
+        "weights": f"the weights in {weights}" if weights else f"the first weights of {spec}",
+    }
+    for key, what in others.items():
+        if key in old and key in new and old[key][:16] != new[key][:16]:
+            raise UserError(
+                f"{folder} was made with other settings: {what} are not those it was made with; the file or folder "
+                "has changed, or another one is meant (--root). Choose another --out, or --overwrite to begin again "
+                "from scratch."
+            )
 
 
 def _where(training: Training, start: Progress) -> Progress:
@@ -173,6 +201,11 @@ class Trained:
     @property
     def best_epoch(self) -> int:
         """The epoch that checkpoint is of."""
+        if not self.best.is_file():
+            raise UserError(
+                f"{self.best} is missing. classwise train --resume {self.folder} writes it again where another "
+                "checkpoint is of the same epoch; last.pt is the model of the last epoch."
+            )
         return int(read_checkpoint(self.best)["classwise"]["extra"]["training"]["epoch"])
 
     @property
@@ -187,7 +220,7 @@ class Trained:
 
     def remarks(self) -> tuple[str, ...]:
         """Why the training ended early, if it did, and what the method says of its state, such as WAT's bound."""
-        settings = {name: part for name, part in self.config.items() if name != "fingerprint"}
+        settings = self.config
         about = read_checkpoint(self.last)["classwise"]["extra"]["training"]
         early = (f"Stopped early: {about['stopped']}.",) if about["stopped"] else ()
         known = settings["method"]["name"] in methods.names()  # another's own method is not found by its name
@@ -201,10 +234,12 @@ class Trained:
         if self.quiet:
             return
         console, config = Console(), self.config
-        show_trained(self.history, self.best_epoch, config["validate"]["select"], console)
+        which = self.best if self.best.is_file() else self.last
+        if which == self.best:
+            show_trained(self.history, self.best_epoch, config["validate"]["select"], console)
         for remark in self.remarks():
             console.print(Text(remark))
-        console.print(Text(f"Audit it: classwise audit --model {self.best} --data {config['data']['name']}", "dim"))
+        console.print(Text(f"Audit it: {audit_command(config, which, self.root)}", "dim"), soft_wrap=True)
 
     @property
     def epochs(self) -> list[int]:
@@ -223,7 +258,7 @@ class Trained:
         """Audit the trained model on the test split of the data it was trained on, at the radius of its recipe."""
         config = self.config
         usual = {
-            "data": config["data"]["name"],
+            "data": audit_data(config),
             "eps": config["threat"]["eps"],
             "norm": config["threat"]["norm"],
             "root": self.root,

@@ -1,0 +1,34 @@
+"""How to audit what was trained: on the test split of the same data, in the ball it was trained against."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from classwise.models.loading import names_code
+from classwise.spec import exact
+
+
+def audit_data(config: Mapping[str, Any]) -> str:
+    """The spec of the data that a training's model knows: without the classes that were left out."""
+    data = config["data"]
+    name, excluded = str(data["name"]), "|".join(data.get("exclude", ()))
+    return f"{name}{',' if ':' in name else ':'}exclude={excluded}" if excluded else name
+
+
+def audit_command(config: Mapping[str, Any], checkpoint: Path, root: str | Path | None = None) -> str:
+    """The command that audits a checkpoint of a run folder with these settings; Python, where images or model were
+    given there and no command can name them."""
+    threat, given = config["threat"], config.get("run", {}).get("given", ())
+    eps, norm = exact(threat["eps"]), str(threat["norm"])
+    if "model" in given:
+        return f"cw.load_weights(model, {str(checkpoint)!r}); cw.audit(model, TEST_DATA, eps={eps!r}, norm={norm!r})"
+    trust = names_code(str(config["model"]["spec"]))
+    if "data" in given:
+        more = ", trust=True" if trust else ""
+        return f"cw.audit({str(checkpoint)!r}, TEST_DATA, eps={eps!r}, norm={norm!r}{more})"
+    parts = ["classwise", "audit", "--model", str(checkpoint), "--data", audit_data(config), "--eps", eps]
+    parts += ["--norm", norm, *(["--root", str(root)] if root is not None else []), *(["--trust"] if trust else [])]
+    return shlex.join(parts)

@@ -1,0 +1,37 @@
+"""What a run folder of a training says of itself, so that it can be resumed without being told again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from classwise.errors import UserError
+from classwise.run_folder import read_config
+
+
+def recipe_of(folder: Path | None) -> dict[str, Any]:
+    """The recipe of a run folder; an error where there is none to resume, or where only Python can."""
+    if folder is None:
+        raise UserError("which recipe? Name a file or a shipped one (classwise list recipes), or --resume FOLDER.")
+    config = _config(folder)
+    if given := config.get("run", {}).get("given"):
+        raise UserError(
+            f"{folder} was trained with {' and '.join(given)} given in Python, which no file holds: resume it there, "
+            "with the same call of cw.train."
+        )
+    return config
+
+
+def root_of(folder: Path) -> Path | None:
+    """Where a training found its data; None where it was not told."""
+    root = _config(folder).get("run", {}).get("root")
+    return None if root is None else Path(root)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    config = read_config(folder)
+    if "method" not in config:
+        raise UserError(
+            f"{folder} is no run folder of a training (its config.toml has no method); begin one with --out."
+        )
+    return config
