@@ -144,7 +144,7 @@ def test_final_norm_is_the_only_difference_of_frls_network() -> None:
         ("resnet:widht=3", "unknown setting of resnet 'widht'; did you mean 'width'"),
         ("resnet-19", "resnet has depth 18, 34, 50, 101, 152; got 19"),
         ("resnet-18:blocks=1-1", "either depth or blocks"),
-        ("resnet:blocks=1-0", "at least one block"),
+        ("resnet:blocks=1-0", "resnet.blocks must be at least 1 and at most 2000, got 0"),
         ("resnet:stem=cifra", "did you mean 'cifar'"),
         ("resnet:width=0", "resnet.width must be at least 1"),
         ("resnet-18-4", "resnet takes depth after its name"),

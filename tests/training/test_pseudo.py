@@ -80,7 +80,7 @@ def test_from_the_command_line_to_a_training(
     monkeypatch.setattr(
         sys, "argv",
         ["classwise", "pseudo-label", "--model", str(teacher.best), "--data", "digits", "--split", "test",
-         "--limit", "50", "--threshold", "0.4", "--out", str(out)],
+         "--limit", "50", "--threshold", "0.4", "--out", str(out), "--trust"],
     )  # fmt: skip
     with pytest.raises(SystemExit) as ended:
         main()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,13 +19,21 @@ from classwise.records import Array
 from classwise.storage import whole_file
 
 
+def load_archive(path: str | Path) -> Any:
+    """A NumPy archive, opened; a single array, or what is neither, is a ValueError."""
+    content = np.load(path, allow_pickle=False)
+    if not isinstance(content, np.lib.npyio.NpzFile):
+        raise ValueError("it holds a single array (.npy), not an archive (.npz)")
+    return content
+
+
 def load(root: str | Path, split: str = "test", download: bool = False, file: str = "") -> Images:
     """The images of an archive, in memory. `file` is its path, as it is or below `root`."""
     path = next((p for p in (Path(file), Path(root) / file) if file and p.is_file()), None)
     if path is None:
         raise UserError(f"arrays: there is no archive {file!r}. Give its path: arrays:file=PATH.npz.")
     try:
-        with np.load(path, allow_pickle=False) as content:
+        with load_archive(path) as content:
             images, labels = content["images"], content["labels"]
             names, own = [str(name) for name in content["class_names"]], str(content["split"])
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:

@@ -7,7 +7,7 @@ not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,11 @@ def _pixels_and_labels(data: Any) -> tuple[Pixels, IntArray]:
         return _from_arrays(*torch_items.collect(data))
     if _is_pair(data):
         return _from_arrays(*data)
+    if isinstance(data, Mapping):
+        raise UserError(
+            f"a {type(data).__name__} is no data set of images: pass the pair (x, y) of its tensors or arrays "
+            f"(its keys: {', '.join(map(str, list(data)[:8])) or 'none'})."
+        )
     if isinstance(data, Dataset) or (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
         return torch_items.from_dataset(data)
     raise UserError(
@@ -62,6 +67,10 @@ def _is_pair(data: Any) -> bool:
 
 
 def _from_arrays(x: Any, y: Any) -> tuple[Pixels, IntArray]:
+    for tensor in (part for part in (x, y) if isinstance(part, Tensor)):
+        if tensor.layout is not torch.strided or tensor.is_meta:
+            kind = "has no values (meta device)" if tensor.is_meta else "is sparse"
+            raise UserError(f"a tensor of the data {kind}; pass a dense one on the CPU or a GPU (x.to_dense()).")
     images = x.detach() if isinstance(x, Tensor) else np.asarray(x)
     _check_layout(tuple(images.shape))
     _check_values(images)

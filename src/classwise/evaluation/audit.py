@@ -176,11 +176,11 @@ class Settings:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[bool]:
-    """The model in eval mode; yields whether any part of it was in train mode, and puts every part back."""
+    """The model in eval mode; yields whether a part whose mode counts was in train mode, and puts every part back."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        yield any(training for _, training in modes)
+        yield any(training and sanity.mode_counts(module) for module, training in modes)
     finally:
         for module, training in modes:
             module.training = training

@@ -19,6 +19,7 @@ from classwise.datasets.images import Images
 from classwise.datasets.tensors import from_user
 from classwise.errors import UserError
 from classwise.models import check_model, load_model
+from classwise.models.check import moved
 from classwise.records import CLEAN, Array
 from classwise.spec import Count, convert, number
 from classwise.threat import Norm, Threat
@@ -52,7 +53,7 @@ def module_of(
     if isinstance(model, nn.Module):
         if weights is not None or normalize is not None:
             raise UserError("weights and normalize belong to a model spec; load_model(module, weights=…) takes both.")
-        return model if device is None else model.to(usable(device))
+        return moved(model, None if device is None else usable(device))
     channels = images.batch(np.arange(1))[0].shape[1]
     return load_model(
         model,

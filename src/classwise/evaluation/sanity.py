@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
 
 from classwise import draws
 from classwise.attacks.pgd import Pgd
@@ -28,6 +30,9 @@ _FEW = 16  # of them, where an attack is tried out
 _STEPS = 5  # of the attack whose loss is watched, at most
 _UNBOUNDED = Pgd(steps=40, step=0.1)  # with a radius of 1 it reaches every image there is, several times over
 _MAY_SURVIVE = 0.05  # of the images, and never a single one, before we speak up
+
+
+_TRAINED_OTHERWISE = (_NormBase, _DropoutNd, nn.RReLU, nn.RNNBase, nn.MultiheadAttention)  # than they evaluate
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,15 @@ def inspect(
     if needs_gradient(attack):
         findings += _loss(model, sample, attack, norm, eps)
     return findings
+
+
+def mode_counts(module: nn.Module) -> bool:
+    """Whether a module may answer differently in train mode: not a container, whose parts say so themselves, and of
+    torch's own only what is known to."""
+    if next(module.children(), None) is not None or isinstance(module, Normalize):
+        return False
+    own = type(module).__module__.partition(".")[0] == "torch"
+    return isinstance(module, _TRAINED_OTHERWISE) or not own or not type(module).__module__.startswith("torch.nn.")
 
 
 def _train_mode(was_training: bool) -> Iterator[Finding]:

@@ -10,14 +10,21 @@ from classwise.errors import UserError
 
 def check_model(model: nn.Module, x: Tensor, num_classes: int | None = None) -> int:
     """The number of classes of `model`, from its logits on the batch `x`; an error in a sentence if they are none."""
+    _check_weights(model, x)
     shape = "×".join(map(str, x.shape))
+    given = x.clone()
     try:
         with torch.no_grad():
-            logits = model(x)
+            logits = model(given)
     except UserError:
         raise
     except Exception as error:
         raise _forward_error(model, x, error) from error
+    if not torch.equal(given, x):
+        raise UserError(
+            "the model changes the images it is given (an operation in place, such as x.sub_(mean) or x /= std): an "
+            "attack would lose its point. Let it make new ones: x = (x - mean) / std."
+        )
     if not isinstance(logits, Tensor):
         raise UserError(
             f"the model returned a {type(logits).__name__}, expected a tensor of logits. "
@@ -33,6 +40,11 @@ def check_model(model: nn.Module, x: Tensor, num_classes: int | None = None) -> 
             "Check that its weights belong to it, and its normalisation."
         )
     width = logits.shape[1]
+    if width < 2:
+        raise UserError(
+            "the model has one output, and a classifier has one for each class. For two classes told apart by one "
+            "number d return both logits: torch.cat([torch.zeros_like(d), d], 1)."
+        )
     if num_classes is not None and width != num_classes:
         raise UserError(
             f"the model tells {width} classes apart but the data has {num_classes}. Build the model with "
@@ -41,12 +53,42 @@ def check_model(model: nn.Module, x: Tensor, num_classes: int | None = None) -> 
     return width
 
 
+def moved(model: nn.Module, device: torch.device | str | None) -> nn.Module:
+    """The model on `device`, or where it is; an error where it has no weights to move."""
+    if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
+        raise UserError(
+            "the model is on the meta device: it has shapes but no weights. Make it on the CPU, or load its weights."
+        )
+    return model if device is None else model.to(device)
+
+
+def _check_weights(model: nn.Module, x: Tensor) -> None:
+    """Raise for weights that are not there, and for such as a CPU cannot compute with."""
+    moved(model, None)
+    halves = {tensor.dtype for tensor in (*model.parameters(), *model.buffers())} & {torch.float16, torch.bfloat16}
+    if halves and x.device.type == "cpu":
+        raise UserError(
+            f"the model's weights are {_short(halves)}, which is slow on a CPU and on some unsupported. Convert it: "
+            "model.float()."
+        )
+
+
+def _short(kinds: set[torch.dtype]) -> str:
+    return ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
+
+
 def _forward_error(model: nn.Module, x: Tensor, error: Exception) -> UserError:
     first = next((layer for layer in model.modules() if isinstance(layer, nn.Conv2d)), None)
     if first is not None and first.in_channels != x.shape[1]:
         return UserError(
             f"the model expects images of {first.in_channels} channels but the data has {x.shape[1]}. "
             f"Build it with in_channels={x.shape[1]}, or choose other data."
+        )
+    kinds = {tensor.dtype for tensor in model.parameters() if tensor.is_floating_point()} - {x.dtype}
+    if kinds:
+        return UserError(
+            f"the model's weights are {_short(kinds)}, and images are float32: it failed with {error}. Convert it: "
+            "model.float()."
         )
     shape = "×".join(map(str, x.shape))
     return UserError(f"the model failed on a batch of {shape} images: {type(error).__name__}: {error}")

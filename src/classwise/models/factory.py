@@ -29,7 +29,7 @@ def load_factory(path: Path, name: str, **arguments: Any) -> nn.Module:
             model = factory if isinstance(factory, nn.Module) or factory is None else _call(factory, where, arguments)
         except UserError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UserError(f"{where} failed: {type(error).__name__}: {error}") from error
     if factory is None:
         own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
@@ -46,7 +46,7 @@ def run_file(path: Path, wanted: str) -> ModuleType:
     with importing_from(path.resolve().parent):
         try:
             return import_file(path)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UserError(f"{path} failed: {type(error).__name__}: {error}") from error
 
 

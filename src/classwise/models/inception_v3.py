@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from classwise.models.normalize import Normalization, normalized
+from classwise.spec import Fraction
 
 
 class Conv(nn.Module):
@@ -165,6 +166,6 @@ class InceptionV3(nn.Module):
 
 
 def build(
-    num_classes: int, *, in_channels: int = 3, dropout: float = 0.5, normalize: Normalization = None
+    num_classes: int, *, in_channels: int = 3, dropout: Fraction = 0.5, normalize: Normalization = None
 ) -> nn.Module:
     return normalized(InceptionV3(num_classes, in_channels, dropout), normalize)

@@ -14,6 +14,7 @@ from classwise.arguments import checked
 from classwise.errors import UserError
 from classwise.models import registry
 from classwise.models.black_box import load_black_box, names_black_box
+from classwise.models.check import moved
 from classwise.models.checkpoint import read_checkpoint, trained_threat
 from classwise.models.external import LIBRARIES, load_external
 from classwise.models.factory import load_factory
@@ -54,7 +55,7 @@ def load_model(
         model = _make(spec, weights is not None, num_classes, in_channels, normalize)
     if weights is not None:
         load_weights(model, weights)
-    return model.eval().to(device) if device is not None else model.eval()
+    return model.eval() if device is None else moved(model.eval(), device)
 
 
 def _make(

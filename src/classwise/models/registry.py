@@ -10,14 +10,18 @@ import typing
 from types import ModuleType
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
 import classwise.models
 from classwise.errors import UserError, unknown
 from classwise.models.cosine import with_cosine_head
 from classwise.models.normalize import Normalization, constants, from_options
-from classwise.spec import check_keys, convert, leading, split
+from classwise.spec import Bounds, check_keys, convert, leading, split
 from classwise.spec import usage as spec_usage
+
+_SIZE, _LENGTH = Bounds(least=1, most=10**6), Bounds(least=1, most=2000)  # of layers, and how many there are
+_LARGE, _MOST = 2**11, 2**33  # a setting from which on the parameters are counted first, and how many there may be
 
 
 @functools.cache
@@ -97,15 +101,26 @@ def _leading_settings(name: str, make: Any, numbers: str | None) -> dict[str, st
 
 
 def _call(name: str, make: Any, settings: dict[str, Any]) -> nn.Module:
-    hints = typing.get_type_hints(make)
+    hints = typing.get_type_hints(make, include_extras=True)
     hints.pop("return")
     hints["normalize"] = Any  # read by the layer itself: a name, text or two tuples
     check_keys(settings, {**hints, "mean": None, "std": None, "head": None}, name)
     if "num_classes" not in settings:
         raise UserError(f"{name} needs num_classes, the number of classes; the data knows it, or pass num_classes=….")
     values = {key: convert(value, hints[key], f"{name}.{key}") for key, value in settings.items()}
-    for key in ("num_classes", "in_channels", "width", "growth"):
-        if values.get(key, 1) < 1:
-            raise UserError(f"{name}.{key} must be at least 1, got {values[key]}.")
+    for key, value in values.items():
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, int) and not isinstance(one, bool):
+                (_LENGTH if key in ("depth", "blocks") else _SIZE).check(one, f"{name}.{key}")
+    if any(isinstance(value, int) and value > _LARGE for value in values.values()):
+        _check_room(name, make, values)
     network: nn.Module = make(**values)
     return network
+
+
+def _check_room(name: str, make: Any, values: dict[str, Any]) -> None:
+    """Raise where the network would have more parameters than any machine holds; nothing is allocated to find out."""
+    with torch.device("meta"):
+        count = sum(parameter.numel() for parameter in make(**values).parameters())
+    if count > _MOST:
+        raise UserError(f"{name} would have {count:.2g} parameters with these settings; make it smaller.")

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from torch import Tensor, nn
 
 from classwise.models.normalize import Normalization, normalized
+from classwise.spec import Fraction
 
 
 class SmallCNN(nn.Module):
@@ -66,6 +67,6 @@ class SmallCNN(nn.Module):
 
 
 def build(
-    num_classes: int, *, in_channels: int = 1, dropout: float = 0.5, normalize: Normalization = None
+    num_classes: int, *, in_channels: int = 1, dropout: Fraction = 0.5, normalize: Normalization = None
 ) -> nn.Module:
     return normalized(SmallCNN(num_classes, in_channels, dropout), normalize)

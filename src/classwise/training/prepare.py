@@ -17,6 +17,7 @@ from classwise.errors import UserError
 from classwise.evaluation.speed import follow, trains_channels_last
 from classwise.methods.method import Method
 from classwise.models import check_model, load_model
+from classwise.models.check import moved
 from classwise.training import averaging, optimizer, recipe, schedule, split
 from classwise.training.augment import parse as parse_augment
 from classwise.training.awp import parse as parse_awp
@@ -67,7 +68,7 @@ def network_of(chosen: Recipe, given: nn.Module | None, images: Images, device: 
             normalize=part.normalize,
             seed=chosen.train.seed,
         )
-    network = network.to(device)
+    network = moved(network, device)
     if trains_channels_last(network, device):
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     check_model(network.eval(), x.to(device), images.num_classes)

@@ -14,8 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from classwise.datasets.arrays import load_archive
 from classwise.datasets.images import ArrayPixels, Images, IntArray
 from classwise.errors import UserError
+from classwise.evaluation.inputs import device_of
 from classwise.records import Array
 from classwise.storage import whole_file
 
@@ -42,7 +44,7 @@ def label(
     if not 0 <= threshold <= 1:
         raise UserError(f"threshold is a probability, between 0 and 1; got {threshold:g}.")
     model = model.eval() if device is None else model.eval().to(device)
-    where = next(model.parameters()).device
+    where = device_of(model)
     found, sure = [], []
     for begin in range(0, len(images), batch_size):
         rows = np.arange(begin, min(begin + batch_size, len(images)))
@@ -67,9 +69,9 @@ def write_pseudo(path: str | Path, images: Images, labels: IntArray, confidence:
 def read_pseudo(path: str | Path, like: Images) -> PseudoLabelled:
     """The images of a file, which must fit those trained on."""
     try:
-        with np.load(path) as content:
+        with load_archive(path) as content:
             images, labels = content["images"], content["labels"].astype(np.int64)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(
             f"cannot read pseudo-labelled images from {path}: {error}. Make the file with `classwise pseudo-label`."
         ) from error
@@ -78,6 +80,8 @@ def read_pseudo(path: str | Path, like: Images) -> PseudoLabelled:
         raise UserError(
             f"{path} holds images of shape {images.shape} and {len(labels)} labels; the data has {tuple(shape)} each."
         )
-    if labels.min() < -1 or labels.max() >= like.num_classes:
+    if not (images.dtype == np.uint8 or np.issubdtype(images.dtype, np.floating)) or not np.isfinite(images).all():
+        raise UserError(f"{path} holds images of {images.dtype} or not finite; expected uint8, or floats in [0,1].")
+    if labels.ndim != 1 or labels.min() < -1 or labels.max() >= like.num_classes:
         raise UserError(f"{path} has labels {labels.min()}…{labels.max()}; expected −1…{like.num_classes - 1}.")
     return PseudoLabelled(ArrayPixels(images), labels)
