@@ -22,7 +22,7 @@ from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.parts import over_seeds
 from classwise.studies.parts.over_seeds import change_of, points
 from classwise.studies.parts.temperature_sweep import PAPERS_ATTACK, is_the_papers
-from classwise.studies.parts.together import halves, smallest
+from classwise.studies.parts.together import RANKS, halves, smallest
 from classwise.studies.parts.variants import (
     Variant,
     Variants,
@@ -129,7 +129,7 @@ def _claims(runs: Mapping[float, Sequence[Records]], names: Sequence[str], lowes
         claims.append(Claim(source, text, over_seeds.rises(gain, seeds), numbers))
         found = rank_test(partners.to_numpy(), np.array([change_of(changes, name).value for name in partners.index]))
         sample = (images(smallest(*runs[base], *runs[lowest])), classes(found.n))
-        ruling = tails(found.p_greater, found.p_less, test="permutation test of Spearman's ρ", sample=sample)
+        ruling = tails(found.p_greater, found.p_less, test=RANKS, sample=sample)
         text = "The classes gain in the order in which they are misclassified as it."
         claims.append(Claim(source, text, ruling, f"{found}, {found.n} classes, between two halves of the images"))
     return claims

@@ -28,13 +28,12 @@ from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import OfModels
 from classwise.studies.frame.work import Place
 from classwise.studies.parts import extremes
-from classwise.studies.parts.together import halves, smallest
+from classwise.studies.parts.together import RANKS, halves, smallest
 from classwise.studies.parts.verdicts import LEVEL, Ruling, Sample, either, exceeds, images, tails, undecided
 from classwise.studies.parts.verdicts import classes as classes_of
 from classwise.tables import csv_text
 
 _SOURCE = "benz2020:section3.4"
-_RANKS = "permutation test of Spearman's ρ"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +186,7 @@ def _claims(name: str, right: pd.DataFrame, audit: Audit) -> Iterator[Claim]:
     yield Claim(
         _SOURCE,
         f"The classes of {name} that are weak under attack are weak under corruptions.",
-        either(_together(apart, sample), tails(found.p_less, found.p_greater, test=_RANKS, sample=sample)),
+        either(_together(apart, sample), tails(found.p_less, found.p_greater, test=RANKS, sample=sample)),
         f"of mean corrupted and robust accuracy {found}"
         + ("" if apart is None else f"; between two halves of the images {apart}"),
     )
@@ -215,7 +214,7 @@ def _together(apart: Correlation | None, sample: tuple[Sample, Sample]) -> Rulin
     half of the images."""
     if apart is None:
         return undecided("the answers were kept without the halves of the images; delete the job NAME-corrupted")
-    return tails(apart.p_greater, apart.p_less, test=f"{_RANKS} between two halves of the images", sample=sample)
+    return tails(apart.p_greater, apart.p_less, test=f"{RANKS} between two halves of the images", sample=sample)
 
 
 def _apart(right: pd.DataFrame, rows: Records) -> Correlation | None:

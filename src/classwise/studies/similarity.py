@@ -28,6 +28,7 @@ from classwise.studies.frame.graph import Derive, Job
 from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.study import OfModels
 from classwise.studies.frame.work import Place
+from classwise.studies.parts.together import RANKS
 from classwise.studies.parts.verdicts import classes as classes_of
 from classwise.studies.parts.verdicts import images, tails
 from classwise.tables import csv_text
@@ -113,7 +114,7 @@ class Similarity(OfModels):
             Claim(
                 _SOURCE,
                 f"A class whose mean logits are close to other classes' is less robust ({name}).",
-                tails(less.p_less, less.p_greater, test="permutation test of Spearman's ρ", sample=sample),
+                tails(less.p_less, less.p_greater, test=RANKS, sample=sample),
                 f"{less}, over {len(own)} classes",
             ),
         ]

@@ -26,13 +26,13 @@ from classwise.evaluation.inputs import device_of, images_of, module_of
 from classwise.figures import confidence, confidence_path
 from classwise.figures import temperature as figure
 from classwise.losses import cross_entropy
-from classwise.metrics import accuracy, cv, cvc, mcd, overall
-from classwise.metrics.correlation import rank_test
+from classwise.metrics import cv, mcd, overall
 from classwise.records import Records
 from classwise.results import Audit, write_text
 from classwise.studies.frame.graph import Derive, Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome
+from classwise.studies.frame.outcome import Done, Outcome
 from classwise.studies.frame.work import Place
+from classwise.studies.parts import temperature_claims as judge
 from classwise.studies.parts.temperature_sweep import (
     VARIANTS,
     OfTemperatures,
@@ -44,35 +44,18 @@ from classwise.studies.parts.temperature_sweep import (
     specs,
 )
 from classwise.studies.parts.together import (
-    HALVES,
-    PAIRED,
     WIDEST,
     by_name,
     cv_change,
-    halves,
     interval,
     resampled,
     smallest,
-)
-from classwise.studies.parts.verdicts import (
-    Ruling,
-    agree,
-    all_held,
-    classes,
-    either,
-    exceeds,
-    falls_short,
-    images,
-    tails,
-    undecided,
 )
 from classwise.tables import csv_text
 from classwise.threat import Norm, Threat
 
 _BATCH = 256
 _PGD = "PGD"
-_LITTLE = 2.0  # points of accuracy that count as nothing
-_RANKS = "permutation test of Spearman's ρ"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,11 +112,11 @@ class Temperature(OfTemperatures):
         followed = {name: done.table(f"{name}-path", "path.csv").astype({"class": str}) for name in sweeps}
         drawn = lines(sweeps)
         charts = {"temperature": figure.draw(drawn)}
-        claims = [*_breaks_more(best), _spreads(best), _rise(sweeps, sweep)]
+        claims = [*judge.breaks_more(best), judge.spreads(best), judge.rise(sweeps, sweep)]
         if flat is not None:
             tables["confidence"] = flat
             charts["confidence"] = confidence.draw({name: own.clean for name, own in sweeps.items()})
-            claims += [_flat_classes(sweeps), _flat_models(flat, best)]
+            claims += [judge.flat_classes(sweeps), judge.flat_models(flat, best)]
         data = {"temperature": drawn, "confidence_path": _rows_of_models(followed)}
         for name, own in followed.items():
             charts[f"path_{name}"] = confidence_path.draw(own, str(own["true_class"].iloc[0]), self._shown(own))
@@ -232,83 +215,6 @@ def _measures(rows: Records) -> dict[str, float]:
 
 def _with_ends(name: str, found: tuple[float, float, float]) -> dict[str, float]:
     return dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
-
-
-# ---- claims ----------------------------------------------------------------------------------------------------------
-
-
-def _breaks_more(best: pd.DataFrame) -> list[Claim]:
-    claims = []
-    for row in best.to_dict("records"):
-        low, high = row["change_low"], row["change_high"]
-        numbers = f"{row['change']:+.1f} points ({low:.1f} to {high:.1f}) at 1/T = {row['inv_temperature']:g}"
-        text = f"Temperature-PGD ({row['variant']}) breaks more images of {row['model']} than PGD."
-        test, sample = f"{PAIRED}, Bonferroni over the grid", images(row["images"], "images")
-        claims.append(Claim("tian2021:table3", text, falls_short(low, high, test=test, sample=sample), numbers))
-    return claims
-
-
-def _spreads(best: pd.DataFrame) -> Claim:
-    own = best[best["variant"] == "float32"]
-    numbers = "; ".join(
-        f"{row['model']}: CV {row['cv_change']:+.1f} ({row['cv_change_low']:.1f} to {row['cv_change_high']:.1f}), "
-        f"MCD {row['mcd_change']:+.1f} ({row['mcd_change_low']:.1f} to {row['mcd_change_high']:.1f})"
-        for row in own.to_dict("records")
-    )
-    test = f"{HALVES}, Bonferroni over the grid"
-    ruling = all_held(
-        *(
-            exceeds(low, high, test=test, sample=images(n))
-            for low, high, n in zip(own["cv_change_low"], own["cv_change_high"], own["smallest"], strict=True)
-        )
-    )
-    return Claim("tian2021:table3", "At the best 1/T classes differ more than under PGD: CV grows.", ruling, numbers)
-
-
-def _rise(sweeps: Mapping[str, Sweep], sweep: pd.DataFrame) -> Claim:
-    """Of the models that look more robust at the largest 1/T: are they so in exact arithmetic too?"""
-    numbers: list[str] = []
-    rulings: list[Ruling] = []
-    for name, own in sweeps.items():
-        t = own.grid[-1]
-        plain, sound = (gap(own.pgd, own.rows[t, kind]) for kind in VARIANTS.values())
-        sample = images(len(own.pgd), "images")
-        if not exceeds(*plain[1:], test=PAIRED, sample=sample).held:
-            continue
-        row = sweep[(sweep["model"] == name) & (sweep["inv_temperature"] == t)].iloc[0]
-        said = [f"{change:+.1f} ({low:.1f} to {high:.1f})" for change, low, high in (plain, sound)]
-        numbers.append(f"{name}: {said[0]} in float32, {said[1]} sound; {row['no_gradient']:.0f}% without gradient")
-        rounding = row["float32_minus_sound_low"], row["float32_minus_sound_high"]
-        little = falls_short(*sound[1:], _LITTLE, test=f"{PAIRED}, margin {_LITTLE:g} points", sample=sample)
-        only_rounding = all_held(exceeds(*rounding, test=PAIRED, sample=sample), little)
-        rulings.append(either(exceeds(*sound[1:], test=PAIRED, sample=sample), only_rounding))
-    text = "A steep model is more robust at large 1/T than under PGD, and not only by rounding."
-    none = "no model looks more robust at the largest 1/T"
-    ruling = agree(*rulings) if rulings else undecided(none)
-    return Claim("tian2020:table6", text, ruling, "; ".join(numbers) or none)
-
-
-def _flat_classes(sweeps: Mapping[str, Sweep]) -> Claim:
-    """CVC of one half of the images against robustness of the other, so that no image counts on both sides."""
-    found, rulings = {}, []
-    for name, own in sweeps.items():
-        first, second = halves([own.clean, own.pgd])
-        found[name] = rank_test(cvc.compute(first[0]).values, accuracy.compute(second[1]).values)
-        sample = (images(smallest(own.pgd)), classes(found[name].n))
-        rulings.append(tails(found[name].p_greater, found[name].p_less, test=_RANKS, sample=sample))
-    numbers = "; ".join(f"{name}: {each}" for name, each in found.items())
-    text = "The outputs for vulnerable classes are flatter: CVC grows with robustness."
-    return Claim("tian2021:figure3a", text, all_held(*rulings), numbers)
-
-
-def _flat_models(flat: pd.DataFrame, best: pd.DataFrame) -> Claim:
-    own = best[best["variant"] == "sound"].set_index("model")["change"]
-    mean = flat.groupby("model")["cvc"].mean().loc[own.index]
-    found = rank_test(mean.to_numpy(), own.to_numpy())
-    ruling = tails(found.p_greater, found.p_less, test=_RANKS, sample=classes(found.n, "models"))
-    pairs = "; ".join(f"{name}: CVC {mean[name]:.4f}, {own[name]:+.1f} points" for name in own.index)
-    text = "The flatter a model's outputs, the more Temperature-PGD gains on it."
-    return Claim("tian2021:table3", text, ruling, f"{found}; {pairs}")
 
 
 # ---- jobs ------------------------------------------------------------------------------------------------------------

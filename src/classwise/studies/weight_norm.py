@@ -20,6 +20,7 @@ from classwise.results import write_text
 from classwise.studies.frame.graph import Derive, Job
 from classwise.studies.frame.outcome import Claim, Done, Outcome
 from classwise.studies.frame.work import Place
+from classwise.studies.parts.together import RANKS
 from classwise.studies.parts.under_attack import UnderAttack
 from classwise.studies.parts.verdicts import classes as classes_of
 from classwise.studies.parts.verdicts import contrary, either, falls_short, images, tails
@@ -84,7 +85,7 @@ class WeightNorm(UnderAttack):
             sample = (images(own["n"].min()), classes_of(found.n))
             margin = f"Bonett and Wright's interval of Spearman's ρ, margin {_STRONG:g}"
             grows = either(
-                tails(found.p_greater, found.p_less, test="permutation test of Spearman's ρ", sample=sample),
+                tails(found.p_greater, found.p_less, test=RANKS, sample=sample),
                 falls_short(found.low, found.high, _STRONG, test=margin, sample=sample),
             )
             text = f"After adversarial training ({model}) robustness grows with the classifier weights' norm."

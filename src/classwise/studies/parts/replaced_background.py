@@ -27,7 +27,7 @@ from classwise.metrics.intervals import Array
 from classwise.records import CLEAN, Records
 from classwise.results import Audit
 from classwise.studies.frame.outcome import Claim
-from classwise.studies.parts.together import BOOTSTRAP, PAIRED, interval_between, resampled
+from classwise.studies.parts.together import BOOTSTRAP, PAIRED, RANKS, interval_between, resampled
 from classwise.studies.parts.verdicts import LEVEL, Ruling, Sample, all_held, exceeds, images, tails
 
 Kind: TypeAlias = Literal["natural", "adversarial"]
@@ -309,7 +309,7 @@ def bright(model: str, own: Views, quality: pd.DataFrame, name: str) -> Claim:
     return Claim(
         _FIGURE,
         f"The brighter the background, the more robust an image of {name} ({model}).",
-        tails(found.p_greater, found.p_less, test="permutation test of Spearman's ρ", sample=_images_of(found.n)),
+        tails(found.p_greater, found.p_less, test=RANKS, sample=_images_of(found.n)),
         f"{found}, {len(rows)} images; mean brightness of the "
         f"{min(_LISTED, len(rows))} most robust {top:.0%}, of all {every:.0%}",
     )

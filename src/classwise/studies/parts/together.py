@@ -27,6 +27,7 @@ BOOTSTRAP = "bootstrap over the images of each class"
 PAIRED = "Newcombe's interval of paired shares"
 HALVES = "bootstrap between two halves of the images"
 EXACT = "exact binomial interval"
+RANKS = "permutation test of Spearman's ρ"
 CV_RATIO = "bootstrap interval of the ratio of the variances (Fieller)"
 WIDEST = 20  # classes that have columns of their own in a table
 
