@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -444,7 +445,7 @@ def main() -> None:
             _print_no_more()
             sys.exit(_PIPE_CLOSED)
         except OSError as error:
-            if error.filename is not None:
+            if error.filename is not None or error.errno not in _NO_ROOM:
                 raise
             _print_no_more()
             _fail(f"cannot write what is to be printed: {error.strerror or error}.")
@@ -472,6 +473,7 @@ def _print_no_more() -> None:
 
 
 _PIPE_CLOSED = 141  # 128 and the number of SIGPIPE
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +16,7 @@ from small_jobs import running, wait_until
 
 from classwise import studies
 from classwise.errors import UserError
+from classwise.run_lock import writing
 from classwise.studies.frame.graph import Derive, Graph, Job, Train
 from classwise.studies.frame.work import Desk, Place, peak_megabytes
 
@@ -224,3 +226,21 @@ def test_a_training_is_told_apart_by_its_changes(tmp_path: Path) -> None:
     folders = [Desk(tmp_path, graph, Place(), tmp_path / "pool").folder_of("a") for graph in graphs]
     assert folders[0] != folders[1]
     assert all(folder.name.startswith("a-") for folder in folders)
+
+
+def test_a_study_has_one_writer(tmp_path: Path) -> None:
+    study = studies.parse("weight-norm", {"recipe": ["desk/digits/madry"], "set": list(QUICK)})
+    refused: list[str] = []
+
+    def again() -> None:
+        try:
+            studies.run(study, tmp_path / "study")
+        except UserError as error:
+            refused.append(str(error))
+
+    with writing(tmp_path / "study"):
+        other = threading.Thread(target=again)  # whom the lock keeps out as it would another process
+        other.start()
+        other.join()
+    assert [f"is being written by process {os.getpid()} on" in words for words in refused] == [True]
+    assert not (tmp_path / "study").exists()
