@@ -154,3 +154,11 @@ def test_a_base_alone_is_refused(models: dict[str, Path]) -> None:
         studies.parse("fairness", {"model": [f"trades={models['madry']}"]}).jobs()
     with pytest.raises(UserError, match="unknown model for --base 'trades'"):
         studies.parse("fairness", {"model": [str(models["madry"])]}).jobs()
+
+
+def test_what_is_as_in_the_paper_is_not_noted_as_different() -> None:
+    recipes: dict[str, Any] = {"recipe": ("desk/digits/trades", "desk/digits/wat"), "protocol": "final"}
+    recipes["autoattack_per_class"] = 0
+    as_printed = ["pgd:steps=100,step=0.003", "margin_pgd:steps=30,step=0.003"]
+    assert Fairness(**recipes, attack=tuple(as_printed))._notes() == []
+    assert "0.003" in Fairness(**recipes)._notes()[0]

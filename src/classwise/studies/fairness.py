@@ -34,6 +34,7 @@ from classwise.training.recipe import load
 
 _SUITE = "autoattack"
 _BOUND = "linear"
+_PAPERS_STEP = 0.003  # at 8/255
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,11 +147,13 @@ class Fairness(OfModels):
         ]
 
     def _notes(self) -> list[str]:
-        notes = ["Steps are those given in the attacks, by default a quarter of eps; the paper's are 0.003 at 8/255."]
+        notes = []
+        if any(getattr(attack, "step", None) != _PAPERS_STEP for attack in parse(list(self.attack)).values()):
+            notes.append("Steps are those given in the attacks, by default a quarter of eps; the paper's are 0.003.")
         if self.protocol == "any":
             notes.append("An image is broken if any step of an attack breaks it; the paper judges the last step.")
         if self.autoattack_per_class:
-            notes.append(f"AutoAttack on {self.autoattack_per_class} images of each class; the paper uses all 1000.")
+            notes.append(f"AutoAttack on {self.autoattack_per_class} images of each class; the paper uses all.")
         if self.linear_epochs and not self._bounded:
             notes.append("The bound for linear classifiers is left out: it is about the L∞ ball, the models about L2.")
         return notes
