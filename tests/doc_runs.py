@@ -72,7 +72,7 @@ def check_classwise(words: Sequence[str]) -> None:
     for spec in settings.get("attack") or () if name == "audit" else ():
         if not spec.isupper() and not foreign_attacks.is_foreign(spec):
             attacks.parse(spec)
-    if name == "train" and not Path(settings["recipe"]).suffix:
+    if name == "train" and settings["recipe"] and not Path(settings["recipe"]).suffix:
         recipe.load(settings["recipe"])
 
 
