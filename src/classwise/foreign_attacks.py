@@ -139,7 +139,10 @@ class Foreign:
             target, ask, leading = library.attack(self.attack), library.ask, library.leading
         else:
             target, ask, leading = _function(self.source, self.attack), _ask_function, 3
-        parameters = inspect.signature(target).parameters
+        try:
+            parameters = inspect.signature(target).parameters
+        except ValueError as error:
+            raise UserError(f"{self.short_name} is no function or class written in Python ({error}).") from None
         known = list(parameters)[leading:]
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
             specs.check_keys(given, dict.fromkeys(known), self.short_name)

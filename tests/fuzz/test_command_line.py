@@ -21,7 +21,7 @@ COMMANDS = (
     f"{AUDIT} --attack pgd-2 --attack fgsm --save-adversarial --out run",
     "audit --model resnet:width=4,blocks=1-1 --data folder:resize=8,crop=8 --root photos --attack pgd-1 --eps 1/255 --normalize cifar10",
     "audit --model net.py:make --data arrays:file=arrays.npz --attack temperature_pgd:steps=2,inv_temperature=5 --eps 0.1",
-    "audit --model trained/best.pt --data corruption:of=digits,kind=fog,severity=1 --limit 5 --attack pgd-1 --eps 0.1",
+    "audit --model trained/best.pt --trust --data corruption:of=digits,kind=fog,severity=1 --limit 5 --attack pgd-1 --eps 0.1",
     "show run --attack pgd-2 --csv t.csv --require worst>=0.5 --confident --junit j.xml",
     "show run --json",
     "compare run other --attack pgd-2 --base run --confidence 0.9 --format csv --by-class --out c.csv",

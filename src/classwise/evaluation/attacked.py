@@ -34,7 +34,7 @@ class Attacked:
         for path in [] if job.folder is None else sorted(job.folder.glob("records/worst-*.parquet")):
             part = made._complete(path)
             if part is None:
-                path.unlink()  # its images are attacked again
+                _discard(path)
                 continue
             made._add(part)
             for name in job.attacks:
@@ -103,3 +103,11 @@ class Attacked:
 
 def _except_clean(report: Callable[[str, int], None]) -> Callable[[str, int], None]:
     return lambda attack, finished: None if attack == CLEAN else report(attack, finished)
+
+
+def _discard(path: Path) -> None:
+    """Remove a part whose images are attacked again."""
+    try:
+        path.unlink()
+    except OSError as error:
+        raise run.cannot_write(path, error) from error
