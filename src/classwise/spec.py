@@ -97,8 +97,8 @@ def number(value: float | int | str) -> float:
 
 def exact(value: float) -> str:
     """A number as text from which `number` reads the very same one: 8/255 where it is one, else all its digits."""
-    levels = f"{round(510 * value) / 2:g}/255"
-    return levels if value and number(levels) == value else repr(float(value))
+    plain, levels = repr(float(value)), f"{round(510 * value) / 2:g}/255"
+    return levels if number(levels) == value and len(levels) < len(plain) else plain
 
 
 def split(spec: str) -> tuple[str, dict[str, str]]:

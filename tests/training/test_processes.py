@@ -78,7 +78,7 @@ def test_only_the_first_writes_and_speaks(together: tuple[Path, str]) -> None:
     assert [printed.count(f"epoch {epoch} of 5:") for epoch in range(1, 6)] == [1] * 5
     assert printed.count("Validation accuracy of epoch") == 1
     assert {path.name for path in out.iterdir()} == {
-        "config.toml", "history.csv", "last.pt", "previous.pt", "best.pt", "remarks.json"
+        "config.toml", "history.csv", "last.pt", "previous.pt", "best.pt"
     }  # fmt: skip
 
 
