@@ -218,6 +218,11 @@ def _read_summary(folder: Path) -> tuple[list[Finding], dict[str, Any], float]:
     """Findings, timing and confidence of a finished audit; all else is computed from the records."""
     path = folder / "summary.json"
     try:
+        if (folder / "worst.json").is_file():
+            raise UserError(
+                f"{folder} holds a search for the worst class, not an audit. See its worst.json and worst.csv, or "
+                "repeat the search's command to see it again (nothing is attacked twice)."
+            )
         if not path.is_file():
             raise UserError(f"{folder} holds no finished audit (no summary.json). Finish it with the same command.")
         summary = json.loads(path.read_text(encoding="utf-8"))

@@ -181,6 +181,8 @@ class TestRunFolder:
         assert summary["passes"] == {"spent": found.passes, "full_audit": found.full_passes}
         table = pd.read_csv(tmp_path / "run" / "worst.csv")
         assert table["class"].tolist() == ["ant", "bee", "cow", "doe"]
+        with pytest.raises(UserError, match=r"holds a search for the worst class, not an audit.*worst\.json"):
+            cw.Audit.load(tmp_path / "run")
 
     def test_the_same_command_again_attacks_nothing(
         self, find: Find, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,7 +14,7 @@ from typing import Any
 
 from classwise.records import CLEAN
 from classwise.results import Audit
-from classwise.spec import number
+from classwise.spec import exact
 
 _FIRST = ("model", "weights", "normalize", "data", "root", "split", "attack", "eps", "eps_grid", "class_eps", "norm")
 _DEFAULTS = {"norm": "linf", "protocol": "any", "seed": 0, "eot": 1, "amp": None}
@@ -93,11 +93,8 @@ def _reconstructed(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def radius(eps: Any) -> str:
-    """8/255 where it is that to the last digit, all digits otherwise."""
-    if isinstance(eps, str):
-        return eps
-    fraction = f"{round(255 * eps)}/255"
-    return fraction if eps and number(fraction) == eps else repr(eps)
+    """A radius as it was written, or as text that reads back as the very same number."""
+    return eps if isinstance(eps, str) else exact(eps)
 
 
 def _spec(name: str, settings: Mapping[str, Any]) -> str:
