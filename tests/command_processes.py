@@ -1,4 +1,5 @@
-"""``classwise …`` in real processes that start quickly: forked from one that has imported everything already."""
+"""``classwise …`` in real processes that start quickly, forked from one that has imported everything already; waiting
+for something to become true; and whether a process runs."""
 
 from __future__ import annotations
 
@@ -34,8 +35,18 @@ def _main(arguments: list[str], log: Path) -> None:
     main()
 
 
-def wait_until(true: Callable[[], Any], seconds: float = 120.0) -> None:
+def wait_until(true: Callable[[], Any], seconds: float = 300.0) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.005)
+
+
+def running(pid: int) -> bool:
+    """Whether there is such a process that is not merely waiting to be reaped."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")

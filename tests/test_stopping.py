@@ -13,7 +13,7 @@ from typing import IO, Any
 import pytest
 
 from classwise.run_lock import WRITER
-from command_processes import command, wait_until
+from command_processes import command, running, wait_until
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends signals")
 
@@ -72,16 +72,6 @@ def test_an_audit_or_a_search(number: signal.Signals, search: tuple[str, ...], t
     assert not (out / WRITER).exists()
 
 
-def alive(pid: int) -> bool:
-    """Whether there is such a process that is not merely waiting to be reaped."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    stat = Path(f"/proc/{pid}/stat")
-    return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
-
-
 def test_a_study_and_the_processes_of_its_jobs(tmp_path: Path) -> None:
     recipes = [word for name in ("madry", "trades") for word in ("--recipe", f"desk/digits/{name}")]
     changes = ["--set", "train.epochs=1000", "--set", "validate.attack=pgd-1"]
@@ -89,12 +79,12 @@ def test_a_study_and_the_processes_of_its_jobs(tmp_path: Path) -> None:
     writers = [tmp_path / "study" / "jobs" / name / WRITER for name in ("madry", "trades")]
     wait_until(lambda: all(path.exists() for path in writers) or process.poll() is not None, 300)
     children: list[Any] = [json.loads(path.read_text())["pid"] for path in writers]
-    assert all(map(alive, children))
+    assert all(map(running, children))
     process.send_signal(signal.SIGTERM)
     printed, _ = process.communicate(timeout=300)
     assert process.returncode == 143, printed
     assert " ".join(printed.split()) == "stopped; the same command resumes in study."
-    assert not any(map(alive, children))
+    assert not any(map(running, children))
     for path in writers:
         assert "Traceback" not in (path.parent / "log.txt").read_text()
 

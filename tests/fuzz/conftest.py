@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.fuzz.cases import fill
+from fuzz_cases import fill
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.fuzz.cases import SEED, fresh_copy, run_command, spoiled
+from fuzz_cases import SEED, fresh_copy, run_command, spoiled
 
 AUDIT = "audit --model net.py:make --weights m.pt --data digits --per-class 2 --eps 0.1 --no-progress"
 COMMANDS = (

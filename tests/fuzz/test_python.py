@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.fuzz.cases import SEED, failure
+from fuzz_cases import SEED, failure
 from torch import nn
 
 import classwise as cw

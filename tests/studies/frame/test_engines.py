@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_jobs import running, wait_until
 
 from classwise.errors import UserError
 from classwise.studies.frame.engines import Resources, drive, engine, names
 from classwise.studies.frame.graph import Derive, Graph
 from classwise.studies.frame.work import Desk, Place
+from command_processes import running, wait_until
 
 ERRANDS = """
 import os, signal, time

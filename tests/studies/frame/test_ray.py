@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import wait_until
 
 from classwise import studies
 from classwise.errors import UserError
 from classwise.studies.frame.engines import Resources, drive, engine
 from classwise.studies.frame.graph import Derive, Graph
 from classwise.studies.frame.work import Desk, Place
+from command_processes import wait_until
 
 pytestmark = pytest.mark.adapters
 ray: Any = pytest.importorskip("ray", reason='Ray is not installed: pip install "classwise[ray]"')

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from small_jobs import running, wait_until
 
 from classwise import studies
 from classwise.errors import UserError
 from classwise.run_lock import writing
 from classwise.studies.frame.graph import Derive, Graph, Job, Train
 from classwise.studies.frame.work import Desk, Place, peak_megabytes
+from command_processes import running, wait_until
 
 ERRANDS = """
 import os, signal, time
