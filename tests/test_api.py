@@ -286,7 +286,7 @@ class TestModel:
             ({"eps": True}, "eps must be a number such as 8/255 or 0.031, .*, got True"),
             ({"eps": 1j}, "eps must be a number such as 8/255 or 0.031, .*, got 1j"),
             ({"eps": None}, "eps must be a number such as 8/255 or 0.031, .*, got None"),
-            ({"eps": [0.1, True, 0.1]}, r"eps\[1\] must be a number such as 8/255 or 0.031, got True"),
+            ({"eps": [0.1, True, 0.1]}, r"eps\[1\] must be a number such as 8/255 or 0.031 or text, got True"),
             ({"attacks": "pgd-99999999999999999999"}, "steps must be at least 1 and at most 10000000, got 1000"),
             ({"amp": "float16"}, "amp=float16 is for GPUs"),
             ({"attacks": "pdg-20"}, "unknown attack 'pdg'; did you mean 'pgd'"),

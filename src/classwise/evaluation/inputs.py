@@ -24,7 +24,7 @@ from classwise.records import CLEAN, Array
 from classwise.spec import Count, convert, number
 from classwise.threat import Norm, Threat
 
-Eps: TypeAlias = float | str | Mapping[str, float | str] | Sequence[str] | Sequence[float] | Tensor | Array
+Eps: TypeAlias = float | str | Mapping[str, float | str] | Sequence[float | str] | Tensor | Array
 
 
 def images_of(
