@@ -73,9 +73,14 @@ def argument(value: Any, kind: Any, where: str) -> Any:
         return convert(_number(value), kind, where)
     wanted = _class_of(kind)
     accepted = (str, os.PathLike) if wanted is Path else wanted
-    if accepted is None or (isinstance(value, accepted) and not isinstance(value, (bytes, bytearray))):
+    if accepted is None or (isinstance(value, accepted) and not _without_items(value)):
         return _items(value, kind, where)
     raise UserError(f"{where} must be {_called(wanted)}, got {reprlib.repr(value)}.")
+
+
+def _without_items(value: Any) -> bool:
+    """Whether a value passes for a sequence without being one that is meant: bytes, and an array of no dimension."""
+    return isinstance(value, (bytes, bytearray)) or (isinstance(value, Iterable) and getattr(value, "ndim", None) == 0)
 
 
 def _items(value: Any, kind: Any, where: str) -> Any:
@@ -105,6 +110,8 @@ def _one_of(value: Any, kinds: tuple[Any, ...], where: str) -> Any:
     """The value as the first kind that it is an instance of; if there is none, as the first that it converts to."""
     if Any in kinds or (value is None and type(None) in kinds):
         return value
+    if Path in kinds:
+        _check_path(value, where)
     failures = []
     several = sorted((kind for kind in kinds if kind is not type(None)), key=lambda kind: not _fits(value, kind))
     for kind in several:
@@ -118,6 +125,15 @@ def _one_of(value: Any, kinds: tuple[Any, ...], where: str) -> Any:
     *most, last = dict.fromkeys(_called(_class_of(kind)) for kind in several)
     wanted = f"{', '.join(most)} or {last}" if most else last
     raise UserError(f"{where} must be {wanted}, got {reprlib.repr(value)}.")
+
+
+def _check_path(value: Any, where: str) -> None:
+    """Raise where text or a path can name no file: the operating system's own error would come from somewhere deep."""
+    if isinstance(value, (str, os.PathLike)):
+        name = os.fspath(value)
+        name = name.encode("utf-8", "surrogatepass") if isinstance(name, str) else name
+        if b"\0" in name or max(map(len, name.split(b"/"))) > _LONGEST_NAME:
+            raise UserError(f"{where} is no path that a file can have: {reprlib.repr(value)}.")
 
 
 def _fits(value: Any, kind: Any) -> bool:
@@ -137,6 +153,7 @@ def _number(value: Any) -> Any:
     return value.item() if single and callable(getattr(value, "item", None)) else value
 
 
+_LONGEST_NAME = 255  # bytes, on every usual file system
 _NAMES: dict[type, str] = {
     bool: "true or false",
     int: "a whole number",

@@ -445,7 +445,9 @@ def main() -> None:
             _print_no_more()
             sys.exit(_PIPE_CLOSED)
         except OSError as error:
-            if error.filename is not None or error.errno not in _NO_ROOM:
+            if error.filename is not None:
+                _fail(f"{error.filename}: {error.strerror or error}.")
+            if error.errno not in _NO_ROOM:
                 raise
             _print_no_more()
             _fail(f"cannot write what is to be printed: {error.strerror or error}.")
