@@ -21,7 +21,7 @@ import pandas as pd
 import pyarrow as pa
 
 from classwise import run_folder, sealed
-from classwise.arguments import checked
+from classwise.arguments import argument, checked
 from classwise.errors import UserError, unknown
 
 Array = npt.NDArray[Any]
@@ -290,7 +290,8 @@ class Records:
         """
         if isinstance(paths, (str, Path)) and Path(paths).is_dir():
             return cls._of_folder(Path(paths))
-        files = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
+        each = [paths] if isinstance(paths, (str, Path)) else paths
+        files = [Path(argument(path, str | Path, "a file of records")) for path in each]
         if not files:
             raise UserError("no file of records given; name at least one.")
         return _joined(files, [_stored(path)[0] for path in files])

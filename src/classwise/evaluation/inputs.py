@@ -53,14 +53,14 @@ def module_of(
     if isinstance(model, nn.Module):
         if weights is not None or normalize is not None:
             raise UserError("weights and normalize belong to a model spec; load_model(module, weights=…) takes both.")
-        return moved(model, None if device is None else usable(device))
+        return moved(model, device)
     channels = images.batch(np.arange(1))[0].shape[1]
     return load_model(
         model,
         weights=weights,
         num_classes=num_classes or images.num_classes,
         in_channels=channels,
-        device=default_device() if device is None else usable(device),
+        device=default_device() if device is None else device,
         normalize=normalize,
     )
 
@@ -99,15 +99,6 @@ def default_device() -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-def usable(device: str | torch.device) -> torch.device:
-    """The device, once a tensor has been put there."""
-    try:
-        return torch.zeros(1, device=device).device
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0].partition(" device type")[0]
-        raise UserError(f"cannot use the device {str(device)!r}: {reason}. Try cpu, cuda, cuda:1 or mps.") from error
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -59,7 +59,16 @@ def moved(model: nn.Module, device: torch.device | str | None) -> nn.Module:
         raise UserError(
             "the model is on the meta device: it has shapes but no weights. Make it on the CPU, or load its weights."
         )
-    return model if device is None else model.to(device)
+    return model if device is None else model.to(usable(device))
+
+
+def usable(device: str | torch.device) -> torch.device:
+    """The device, once a tensor has been put there."""
+    try:
+        return torch.zeros(1, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].partition(" device type")[0]
+        raise UserError(f"cannot use the device {str(device)!r}: {reason}. Try cpu, cuda, cuda:1 or mps.") from error
 
 
 def _check_weights(model: nn.Module, x: Tensor) -> None:

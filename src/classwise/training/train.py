@@ -21,8 +21,9 @@ from classwise.arguments import checked
 from classwise.errors import UserError
 from classwise.evaluation.audit import audit
 from classwise.evaluation.folder import check_same, fingerprint_data, fingerprint_model, plain
-from classwise.evaluation.inputs import default_device, usable
+from classwise.evaluation.inputs import default_device
 from classwise.models import load_model, read_checkpoint
+from classwise.models.check import usable
 from classwise.models.loading import names_code
 from classwise.results import REMARKS, Audit, refuse_other_kind, write_text
 from classwise.run_folder import read_config

@@ -90,7 +90,8 @@ def _stand_in(job: Train, place: Place, folder: Path) -> None:
 
 
 def _device(place: Place) -> torch.device:
-    from classwise.evaluation.inputs import default_device, usable
+    from classwise.evaluation.inputs import default_device
+    from classwise.models.check import usable
 
     return default_device() if place.device is None else usable(place.device)
 
