@@ -72,6 +72,7 @@ class TestValues:
             ({"out": "a\0b"}, "out is no path that a file can have"),
             ({"names": 5}, "names must be a sequence, got 5"),
             ({"names": np.array("cat")}, "names must be a sequence"),
+            ({"names": "cat"}, "names must be a sequence, got 'cat'"),
             ({"names": b"cat"}, "names must be a sequence"),
             ({"names": [None]}, r"names\[0\] must be text or a whole number, got None"),
             ({"radius": {"cat": None}}, r"radius\['cat'\]"),

@@ -73,14 +73,16 @@ def argument(value: Any, kind: Any, where: str) -> Any:
         return convert(_number(value), kind, where)
     wanted = _class_of(kind)
     accepted = (str, os.PathLike) if wanted is Path else wanted
-    if accepted is None or (isinstance(value, accepted) and not _without_items(value)):
+    if accepted is None or (isinstance(value, accepted) and (wanted in (str, Path) or not _without_items(value))):
         return _items(value, kind, where)
     raise UserError(f"{where} must be {_called(wanted)}, got {reprlib.repr(value)}.")
 
 
 def _without_items(value: Any) -> bool:
-    """Whether a value passes for a sequence without being one that is meant: bytes, and an array of no dimension."""
-    return isinstance(value, (bytes, bytearray)) or (isinstance(value, Iterable) and getattr(value, "ndim", None) == 0)
+    """Whether a value passes for a sequence without being one that is meant: text, bytes, an array of no dimension."""
+    return isinstance(value, (str, bytes, bytearray)) or (
+        isinstance(value, Iterable) and getattr(value, "ndim", None) == 0
+    )
 
 
 def _items(value: Any, kind: Any, where: str) -> Any:
