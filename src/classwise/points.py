@@ -21,7 +21,7 @@ import numpy as np
 from classwise.errors import UserError
 from classwise.records import Array
 from classwise.run_folder import attack_files
-from classwise.storage import whole_file
+from classwise.storage import file_digest, whole_file
 
 KEYS = ("index", "label", "prediction", "survives", "exact", "rounded", "clean")
 
@@ -47,7 +47,7 @@ def intact(path: Path, digest: str | None) -> bool:
     """Whether a file of points is as it was written; without a digest, whether it can be read."""
     try:
         if digest is not None:
-            return hashlib.sha256(path.read_bytes()).hexdigest() == digest
+            return file_digest(path) == digest
         return bool(_load(path))
     except Exception:  # a damaged file makes zipfile, zlib and numpy raise anything
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import hashlib
 import os
 import re
 import secrets
@@ -120,3 +121,12 @@ def remove(folder: Path, patterns: tuple[str, ...]) -> None:
 def safe_name(name: str) -> str:
     """The name of an attack as part of a file name."""
     return "".join(c if c.isalnum() or c in "-_.=" else "_" for c in name)
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    whole = hashlib.sha256()
+    with path.open("rb") as handle:
+        while block := handle.read(1 << 20):
+            whole.update(block)
+    return whole.hexdigest()

@@ -7,7 +7,6 @@ shows the command that reproduces the run.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import inspect
 import numbers
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,8 @@ from classwise.evaluation import folder as files
 from classwise.evaluation import jobs
 from classwise.evaluation.inputs import spec_of
 from classwise.records import AttackInfo, digest
+from classwise.spec import number
+from classwise.storage import file_digest
 
 _NOT_SETTINGS = {"out", "overwrite", "progress", "download"}  # the same records with and without
 _WRITTEN_APART = {"model", "data", "attacks", "attack", "eps", "classes", "normalize", "class_names"}
@@ -109,7 +110,7 @@ def _described(info: AttackInfo) -> dict[str, Any]:
 def _radius(eps: Any, images: Images) -> dict[str, Any]:
     """``--eps`` and ``--class-eps``; no radius where there is one for each example, which no command can give."""
     if isinstance(eps, Mapping):
-        whole = eps.get("*", max(eps.values(), key=_size))
+        whole = eps.get("*", max(eps.values(), key=number))
         own = [f"{_name(name, images)}={_text(value)}" for name, value in eps.items() if name != "*"]
         return {"eps": _text(whole), "class_eps": own}
     if isinstance(eps, (str, numbers.Real)):
@@ -117,11 +118,6 @@ def _radius(eps: Any, images: Images) -> dict[str, Any]:
     if isinstance(eps, Sequence) and any(isinstance(part, str) for part in eps):
         return {"eps": ",".join(_text(part) for part in eps)}
     return {"eps": None}
-
-
-def _size(value: Any) -> float:
-    above, _, below = str(value).partition("/")
-    return float(above) / float(below or 1)
 
 
 def _text(value: Any) -> str:
@@ -150,8 +146,4 @@ def _file_digest(given: Mapping[str, Any]) -> str | None:
     file = given["weights"] if given["weights"] is not None else given["model"]
     if not isinstance(file, (str, Path)) or not Path(file).is_file():
         return None
-    whole = hashlib.sha256()
-    with Path(file).open("rb") as handle:
-        while block := handle.read(1 << 20):
-            whole.update(block)
-    return whole.hexdigest()
+    return file_digest(Path(file))

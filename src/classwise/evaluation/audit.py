@@ -166,11 +166,8 @@ class Settings:
     save_adversarial: bool
 
     def __post_init__(self) -> None:
-        _check_choice("norm", self.norm, ("linf", "l2"))
-        _check_choice("protocol", self.protocol, ("any", "final"))
-        _check_choice("coverage", self.coverage, ("all", "standing"))
-        if self.amp is not None:
-            _check_choice("amp", self.amp, tuple(AMP))
+        if self.amp is not None and self.amp not in AMP:
+            raise unknown("amp", self.amp, AMP)
         settle(self)
 
 
@@ -247,11 +244,6 @@ def _require_gradient_free(attacks: Mapping[str, Attack]) -> None:
                 f"{name} needs the gradient of the model, and a black box has none. Attacks that need only its "
                 f"answers: {', '.join(able)}."
             )
-
-
-def _check_choice(what: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise unknown(what, value, known)
 
 
 def _stop_if_hopeless(findings: Sequence[record_findings.Finding], force: bool) -> None:
