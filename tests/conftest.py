@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from classwise.records import CLEAN, AttackInfo, Meta, Records
 from classwise.results import Audit
@@ -58,6 +59,13 @@ def make_audit(
     infos = {name: AttackInfo({"name": name.partition("-")[0]}) for name in attacks} | dict(infos or {})
     meta = Meta(tuple(names), eps=8 / 255, attacks=infos, stats=rest.pop("stats", {}))
     return Audit(Records(pd.concat(frames, ignore_index=True), meta), **rest)
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers_in_any_order() -> None:
+    """Random weights of a test are the same, whichever tests ran before it in this process."""
+    torch.manual_seed(0)
+    np.random.seed(0)
 
 
 @pytest.fixture

@@ -243,6 +243,7 @@ class TestCmp:
 
 def test_a_model_without_cosines_is_refused() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, COUNT))
+    nn.init.zeros_(model[1].weight)  # type: ignore[arg-type]
     nn.init.constant_(model[1].bias, 3.0)  # type: ignore[arg-type]
     for base in ("madry", "trades"):
         method = methods.parse("he", {"base": base})
