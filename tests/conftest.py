@@ -65,7 +65,6 @@ def make_audit(
 def _same_numbers_in_any_order() -> None:
     """Random weights of a test are the same, whichever tests ran before it in this process."""
     torch.manual_seed(0)
-    np.random.seed(0)
 
 
 @pytest.fixture
