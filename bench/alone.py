@@ -17,7 +17,7 @@ import classwise as cw
 from bench.autoattack import COUNT
 from bench.markdown import paragraph, table
 from bench.setting import EPS, SPEC, Setting
-from classwise.spec import number
+from classwise.core.spec import number
 
 TITLE = "AutoAttack's attacks alone"
 

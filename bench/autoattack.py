@@ -22,8 +22,8 @@ from bench.markdown import bullets, paragraph, percent, table
 from bench.setting import EPS, SPEC, Setting
 from bench.throughput import peak_flops, subjects_of
 from classwise import attacks as attack_files
-from classwise.evaluation.batch_size import choose_workers
-from classwise.spec import number
+from classwise.core.spec import number
+from classwise.engine.batch_size import choose_workers
 from classwise.studies.reproduction.cost import passes
 
 TITLE = "AutoAttack beside the reference"

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from classwise.attacks.attack import craft
 from classwise.attacks.pgd import Pgd
-from classwise.attacks.rows import craft
-from classwise.datasets.images import Images
-from classwise.evaluation.speed import channels_last
-from classwise.losses import cross_entropy
+from classwise.core.losses import cross_entropy
+from classwise.data.images import Images
+from classwise.engine.attack_copy import channels_last
 
 STEPS, BATCH = 200, 128
 _HIGHEST_RATE = 0.2

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 import classwise as cw
 from bench.markdown import bullets, median_and_range, paragraph, percent, table
 from bench.setting import EPS, SPEC, Setting
-from classwise.records import Protocol
-from classwise.spec import number
+from classwise.core.records import Protocol
+from classwise.core.spec import number
 
 TITLE = "PGD-20 beside other libraries"
 

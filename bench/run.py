@@ -14,7 +14,7 @@ import torch
 from bench import alone, autoattack, libraries, machine, memory, throughput, training
 from bench.markdown import paragraph
 from bench.setting import Setting, prepare
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 
 BENCHMARKS = {
     "libraries": libraries,

@@ -13,10 +13,10 @@ from torch import nn
 
 import classwise as cw
 from bench import fitting, standin
-from classwise.datasets import cifar10
-from classwise.datasets.images import Images
-from classwise.errors import UserError
-from classwise.spec import number
+from classwise.core.errors import UserError
+from classwise.core.spec import number
+from classwise.data import cifar10
+from classwise.data.images import Images
 
 SPEC = "resnet:width=16,blocks=1-1-1-1"
 EPS = "8/255"

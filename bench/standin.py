@@ -15,8 +15,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from classwise import datasets
-from classwise.datasets.images import Images
+from classwise.data import load as load_data
+from classwise.data.images import Images
 
 NAME = "digits of scikit-learn, enlarged, shifted, faint and noisy, 32×32 colour (a stand-in for CIFAR-10)"
 
@@ -30,7 +30,7 @@ def write(root: Path, seed: int = 0) -> tuple[str, ...]:
     """Make the data set under `root`; returns its class names, which CIFAR-10's files do not hold."""
     folder = root / "cifar-10-batches-py"
     folder.mkdir(parents=True, exist_ok=True)
-    train, test = datasets.load("digits", split="train"), datasets.load("digits", split="test")
+    train, test = load_data("digits", split="train"), load_data("digits", split="test")
     rng = np.random.default_rng(seed)
     for file in _TRAIN_FILES:
         _write_batch(folder / file, train, _PER_TRAIN_FILE, rng)

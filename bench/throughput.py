@@ -21,9 +21,9 @@ from torch import Tensor, nn
 import classwise as cw
 from bench.markdown import paragraph, percent, table
 from bench.setting import SPEC, Setting
-from classwise.attacks.rows import Model, value_and_gradient
-from classwise.evaluation.batch_size import at_most, choose_batch, choose_workers
-from classwise.evaluation.speed import accelerate, channels_last
+from classwise.attacks.attack import Model, value_and_gradient
+from classwise.engine.attack_copy import accelerate, channels_last
+from classwise.engine.batch_size import at_most, choose_batch, choose_workers
 
 TITLE = "Gradient passes as a share of the matrix-product peak"
 

@@ -24,9 +24,9 @@ from torch import Tensor, nn
 import classwise as cw
 from bench.markdown import bullets, median_and_range, paragraph, table
 from bench.setting import SPEC, Setting
-from classwise import draws
 from classwise.attacks.pgd import random_start
-from classwise.evaluation.speed import follow
+from classwise.core import rng
+from classwise.engine.attack_copy import follow
 from classwise.methods.trades import Trades
 from classwise.training import optimizer, schedule
 from classwise.training.augment import parse as parse_augment
@@ -181,7 +181,7 @@ def _eager(model: nn.Module, examples: Examples) -> Side:
     """TRADES as one writes it down from the paper."""
     optimiser = _SGD.build(model)
     x, y = examples.x, examples.y
-    key = draws.keys(0, draws.keys(0, torch.from_numpy(examples.index), stream=1))
+    key = rng.keys(0, rng.keys(0, torch.from_numpy(examples.index), stream=1))
     start = random_start(x, torch.full((len(x),), _EPS), key, "linf", "gaussian")
 
     def divergence(x_adv: Tensor) -> Tensor:

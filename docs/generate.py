@@ -18,9 +18,10 @@ from typer.cli import get_docs_for_click
 from typer.main import get_command
 
 import classwise
-from classwise import attacks, figures, metrics, published, studies, tables
-from classwise import cli as command_line
+from classwise import attacks, metrics, published, studies
 from classwise import methods as training_methods
+from classwise.cli import main as command_line
+from classwise.show import figures, tables
 
 PLACE = re.compile(r"<!-- made from the source: (\w+) -->")
 

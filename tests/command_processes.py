@@ -17,7 +17,7 @@ from typing import Any
 def command(*arguments: Any, log: Path) -> BaseProcess:
     """Start a command; what it prints goes to a file."""
     server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["classwise.cli", "classwise.evaluation.find_worst", "sklearn.datasets"])
+    server.set_forkserver_preload(["classwise.cli.main", "classwise.auditing.find_worst", "sklearn.datasets"])
     process = server.Process(target=_main, args=([*map(str, arguments)], log))
     process.start()
     return process
@@ -30,7 +30,7 @@ def _main(arguments: list[str], log: Path) -> None:
         for descriptor in (1, 2):
             os.dup2(handle.fileno(), descriptor)
     sys.argv = ["classwise", *arguments]
-    from classwise.cli import main
+    from classwise.cli.main import main
 
     main()
 

@@ -14,9 +14,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch import nn
 
-from classwise.records import CLEAN, AttackInfo, Meta, Records
-from classwise.results import Audit
+from classwise.core.records import CLEAN, AttackInfo, Meta, Records
+from classwise.data.images import Images
+from classwise.results.audit_result import Audit
+from small_net import make_images, make_net
 
 
 def make_audit(
@@ -71,3 +74,15 @@ def _same_numbers_in_any_order() -> None:
 def audit_of() -> Callable[..., Audit]:
     """audit_of({"pgd-20": [3, 1]}, support=[5, 5], names=("cat", "dog")) -> Audit"""
     return make_audit
+
+
+@pytest.fixture
+def net() -> nn.Module:
+    """A small network of known weights."""
+    return make_net()
+
+
+@pytest.fixture
+def images(net: nn.Module) -> Images:
+    """Images that the small network predicts correctly."""
+    return make_images(net)

@@ -16,8 +16,10 @@ import pytest
 import typer
 from typer.main import get_command
 
-from classwise import attacks, foreign_attacks, serve
-from classwise.cli import app
+from classwise import attacks
+from classwise.attacks import foreign
+from classwise.cli.main import app
+from classwise.models import serve
 from classwise.training import recipe
 from doc_blocks import ROOT, Block, commands
 from stand_ins import STAND_INS
@@ -70,7 +72,7 @@ def check_classwise(words: Sequence[str]) -> None:
     except typer.Exit:  # --help and --version need no more
         return
     for spec in settings.get("attack") or () if name == "audit" else ():
-        if not spec.isupper() and not foreign_attacks.is_foreign(spec):
+        if not spec.isupper() and not foreign.is_foreign(spec):
             attacks.parse(spec)
     if name == "train" and settings["recipe"] and not Path(settings["recipe"]).suffix:
         recipe.load(settings["recipe"])
@@ -89,12 +91,12 @@ def check_pip(words: Sequence[str]) -> None:
 
 
 def check_python(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert words[:2] == ["-m", "classwise.serve"], f"cannot check python {' '.join(words)}"
+    assert words[:2] == ["-m", "classwise.models.serve"], f"cannot check python {' '.join(words)}"
     with pytest.raises(SystemExit):
         serve.main(["--help"])
     known = set(re.findall(r"--[\w-]+", capsys.readouterr().out))
     asked = {word for word in words if word.startswith("--")}
-    assert asked <= known, f"no such option of classwise.serve: {asked - known}"
+    assert asked <= known, f"no such option of classwise.models.serve: {asked - known}"
 
 
 def check(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,5 +201,5 @@ def redirected(words: list[str]) -> tuple[list[str], str | None]:
 
 def forget_what_there_is() -> None:
     """Packages that remember their files look again."""
-    for name in ("classwise.datasets", "classwise.figures", "classwise.models.registry"):
+    for name in ("classwise.data", "classwise.show.figures", "classwise.models.registry"):
         importlib.import_module(name)._modules.cache_clear()

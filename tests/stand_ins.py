@@ -22,7 +22,7 @@ from torch import nn
 
 import classwise as cw
 from classwise.attacks.autoattack import Autoattack
-from classwise.datasets import cifar10 as cifar10_files
+from classwise.data import cifar10 as cifar10_files
 from classwise.training import recipe
 
 _IMAGES = 20  # in a stand-in's split of a data set

@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 import classwise as cw
 from classwise.attacks.fgsm import Fgsm
 from classwise.attacks.pgd import Pgd
-from classwise.datasets.images import ArrayPixels, Images
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.data.images import ArrayPixels, Images
 from classwise.models import load_model, save_checkpoint
 
 EPS = 0.09  # 2ε is no multiple of 1/255/5, so that no margin is exactly zero under attack

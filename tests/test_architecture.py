@@ -1,4 +1,4 @@
-"""The shape of the source: who may import whom, what needs no torch, and what every file says of itself."""
+"""The shape of the source: which package may import which, what needs no torch, and what every file says of itself."""
 
 from __future__ import annotations
 
@@ -6,64 +6,34 @@ import ast
 import functools
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 import classwise
 
 ROOT = Path(classwise.__file__).parent
 
-#: Rooms (a file or a folder of the package) that work where torch is not installed.
-WITHOUT_TORCH = {
-    "advice",
-    "anytime",
-    "comparable",
-    "compare",
-    "errors",
-    "figures",
-    "findings",
-    "format",
-    "gate",
+#: The packages in the order in which they may import each other: each only those before it.
+ORDER = (
+    "core",
+    "stats",
     "metrics",
-    "points",
-    "published",
-    "arguments",
-    "records",
-    "report",
     "results",
-    "run_folder",
-    "run_lock",
-    "sealed",
-    "spec",
-    "storage",
-    "tables",
-    "terminal",
-    "verdict",
-}
+    "show",
+    "published",
+    "data",
+    "models",
+    "attacks",
+    "engine",
+    "auditing",
+    "methods",
+    "training",
+    "studies",
+    "cli",
+)
 
-#: The rooms each room may import, besides itself.
-MAY_IMPORT = {
-    "errors": set[str](),
-    "spec": {"errors"},
-    "arguments": {"errors", "spec"},
-    "storage": set[str](),
-    "run_lock": {"errors", "storage"},
-    "run_folder": {"errors", "storage"},
-    "sealed": {"errors", "storage"},
-    "records": {"arguments", "errors", "run_folder", "sealed"},
-    "draws": {"errors"},
-    "losses": {"errors"},
-    "threat": {"errors", "spec"},
-    "hyperplane": {"threat"},
-    "attacks": {"draws", "errors", "hyperplane", "losses", "spec", "threat"},
-    "anytime": {"errors", "metrics"},
-    "points": {"errors", "records", "run_folder", "storage"},
-    "metrics": {"errors", "records", "spec"},
-    "published": {"errors", "metrics"},
-    "methods": {"attacks", "draws", "errors", "losses", "metrics", "records", "spec", "threat"},
-}
+#: Packages that work where torch is not installed, and the part of core that does not.
+WITHOUT_TORCH = ("core", "stats", "metrics", "results", "show", "published")
+WITH_TORCH = {"classwise.core.threat", "classwise.core.losses", "classwise.core.rng"}
 
 NAMES_THAT_SAY_NOTHING = {"base", "common", "helpers", "manager", "misc", "trainer", "utils"}
 
@@ -78,7 +48,6 @@ def modules() -> dict[str, Path]:
 
 
 MODULES = modules()
-every_module = pytest.mark.parametrize("module", MODULES)
 
 
 @functools.cache
@@ -86,19 +55,20 @@ def tree(module: str) -> ast.Module:
     return ast.parse(MODULES[module].read_text(encoding="utf-8"))
 
 
-def executed(node: ast.AST) -> Iterator[ast.AST]:
-    """Every node below, except what only a type checker reads."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
-            continue
-        yield child
-        yield from executed(child)
+def read_by_a_type_checker_only(node: ast.Module) -> set[ast.AST]:
+    """The nodes below `if TYPE_CHECKING`."""
+    guarded = (n for n in ast.walk(node) if isinstance(n, ast.If) and ast.unparse(n.test).endswith("TYPE_CHECKING"))
+    return {inner for condition in guarded for statement in condition.body for inner in ast.walk(statement)}
 
 
-def imports(module: str) -> set[str]:
-    """The modules a module imports, at its top or inside a function, by dotted name."""
+@functools.cache
+def imports(module: str, types: bool = True) -> frozenset[str]:
+    """The modules a module imports by dotted name: at its top, inside functions and, with `types`, for types only."""
     found = set()
-    for node in executed(tree(module)):
+    skipped = set() if types else read_by_a_type_checker_only(tree(module))
+    for node in ast.walk(tree(module)):
+        if node in skipped:
+            continue
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -107,13 +77,11 @@ def imports(module: str) -> set[str]:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
                 found.add(inner if inner in MODULES else node.module)
-    return found
+    return frozenset(found)
 
 
-IMPORTS = {module: imports(module) for module in MODULES}
-
-
-def reached(module: str) -> set[str]:
+@functools.cache
+def reached(module: str) -> frozenset[str]:
     """All that importing a module brings in, packages on the way included."""
     seen: set[str] = set()
     todo = [module]
@@ -124,40 +92,53 @@ def reached(module: str) -> set[str]:
         seen.add(name)
         parts = name.split(".")
         todo += [".".join(parts[:length]) for length in range(1, len(parts))]
-        todo += IMPORTS.get(name, ())
-    return seen
+        todo += imports(name, types=False) if name in MODULES else ()
+    return frozenset(seen)
 
 
-def room(module: str) -> str:
-    """The file or folder of the package a module is in."""
-    return module.split(".")[1] if "." in module else "classwise"
+def package(module: str) -> str:
+    """The package of a module; "" is the top."""
+    return module.split(".")[1] if "." in module else ""
 
 
 def test_the_imports_are_read_at_all() -> None:
     assert "torch" in reached("classwise.attacks.pgd")
-    assert "classwise.attacks.rows" in IMPORTS["classwise.attacks"]
-    assert "classwise.metrics.accuracy" in IMPORTS["classwise.metrics"]
-    assert set(MAY_IMPORT) <= {room(module) for module in MODULES}
+    assert "classwise.attacks.attack" in imports("classwise.attacks")
+    assert "classwise.metrics.accuracy" in imports("classwise.metrics")
+    assert "classwise.training.train" in imports("classwise") - imports("classwise", types=False)
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if room(name) in WITHOUT_TORCH | {"classwise"}])
-def test_reading_results_never_imports_torch(module: str) -> None:
-    heavy = {name for name in reached(module) if name.split(".")[0] in {"torch", "torchvision", "timm"}}
-    assert not heavy
+def test_only_the_two_entry_points_are_at_the_top() -> None:
+    assert {path.name for path in ROOT.glob("*.py")} == {"__init__.py", "__main__.py"}
+    assert {package(module) for module in MODULES} - {"", "__main__"} == set(ORDER)
+
+
+def test_each_package_imports_only_those_before_it() -> None:
+    wrong = [
+        f"{module} imports {name}"
+        for module in MODULES
+        if package(module) in ORDER
+        for name in sorted(imports(module))
+        if name.split(".")[0] == "classwise"
+        if package(name) not in ORDER[: ORDER.index(package(module)) + 1]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def without_torch() -> list[str]:
+    return [name for name in MODULES if package(name) in ("", *WITHOUT_TORCH) and name not in WITH_TORCH]
+
+
+def test_reading_results_never_imports_torch() -> None:
+    heavy = {"torch", "torchvision", "timm"}
+    wrong = {name for name in without_torch() if heavy & {reach.split(".")[0] for reach in reached(name)}}
+    assert not wrong
 
 
 def test_torch_is_not_loaded_by_what_reads_results() -> None:
-    names = sorted(name for name in MODULES if room(name) in WITHOUT_TORCH)
-    program = f"import sys, classwise, {', '.join(names)}\nsys.exit('torch is loaded' if 'torch' in sys.modules else 0)"
+    program = f"import sys, {', '.join(without_torch())}\nsys.exit('torch is loaded' if 'torch' in sys.modules else 0)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("module", [name for name in MODULES if room(name) in MAY_IMPORT])
-def test_imports_point_only_where_they_may(module: str) -> None:
-    own = room(module)
-    rooms = {room(name) for name in IMPORTS[module] if name.split(".")[0] == "classwise"}
-    assert rooms <= MAY_IMPORT[own] | {own}
 
 
 def test_no_file_has_a_name_that_says_nothing() -> None:
@@ -168,15 +149,20 @@ def is_layer(node: ast.ClassDef) -> bool:
     return any(ast.unparse(parent) == "nn.Module" for parent in node.bases)
 
 
-@every_module
-def test_modules_and_public_classes_say_what_they_are(module: str) -> None:
-    source = tree(module)
-    public = [node for node in source.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
-    # The layers of a network are told of by its file, one network each.
-    told = room(module) == "models" and ast.get_docstring(source)
-    silent = [node.name for node in public if not (ast.get_docstring(node) or (told and is_layer(node)))]
+def test_modules_and_public_classes_have_docstrings() -> None:
+    silent = []
+    for module in MODULES:
+        source = tree(module)
+        public = [node for node in source.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+        # The layers of a network are described by its file, one network each.
+        described = package(module) == "models" and ast.get_docstring(source)
+        silent += [
+            f"{module}.{node.name}"
+            for node in public
+            if not (ast.get_docstring(node) or (described and is_layer(node)))
+        ]
+        silent += [module] if source.body and not ast.get_docstring(source) else []
     assert not silent
-    assert ast.get_docstring(source) or not source.body
 
 
 def test_nobody_seeds_the_global_generators() -> None:

@@ -18,7 +18,7 @@ from typer.main import get_command
 
 import classwise
 from classwise import attacks, methods, metrics
-from classwise.cli import app
+from classwise.cli.main import app
 from doc_blocks import PAGES, ROOT, blocks, commands, inline_commands, links
 from doc_runs import NOT_RUN, Page, check, check_classwise, whole
 from stand_ins import STAND_INS
@@ -55,7 +55,7 @@ def test_the_examples_run(page: Path, examples: Page) -> None:
         "classwise adit …",
         "classwise train cifar10/watt --out runs/wat",
         "torchrun --nproc-per-node=2 -m classwise train desk/digits/wat --outt runs/wat",
-        "python -m classwise.serve --models resnet-18",
+        "python -m classwise.models.serve --models resnet-18",
         "make tea",
         'pip install "classwise[tea]"',
     ],

@@ -14,12 +14,13 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from classwise import format as text
-from classwise import report, terminal
-from classwise.cli import app
-from classwise.report import charts
-from classwise.results import Audit
-from classwise.verdict import Verdict
+from classwise.cli.main import app
+from classwise.core import format as text
+from classwise.results.audit_result import Audit
+from classwise.results.verdict import Verdict
+from classwise.show import terminal
+from classwise.show.page import build as build_page
+from classwise.show.page import charts
 
 Make = Callable[..., Audit]
 
@@ -70,7 +71,7 @@ def on_terminal(audit: Audit) -> str:
 def on_page(audit: Audit) -> tuple[str, dict[str, Any]]:
     """The page's text, and what its script reads of the run."""
     assert audit.folder is not None
-    source = report.build([audit.folder], audit.folder / "page.html").read_text(encoding="utf-8")
+    source = build_page([audit.folder], audit.folder / "page.html").read_text(encoding="utf-8")
     (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', source, re.DOTALL)
     return html.unescape(source.split("<script")[0]), json.loads(data)["runs"][0]
 
@@ -117,7 +118,7 @@ def test_every_surface_names_the_same_classes_with_the_same_numbers(case: tuple[
 
 def test_findings_and_advice_speak_of_the_same_ties(audit_of: Make) -> None:
     """Where 30 classes tie nothing is said of separating two of them."""
-    from classwise import advice, findings
+    from classwise.results import advice, findings
 
     right, images, _ = CASES["thirty of 43 at nothing"]
     audit = audit_of(right, images)

@@ -24,7 +24,7 @@ for name in ("SIGKILL", "SIGHUP", "SIGALRM", "SIGUSR1", "SIGPIPE", "setitimer"):
 
 import classwise
 found = {module.__name__: module for module in every_module()}
-assert found["classwise.studies.frame.work"].peak_megabytes() >= 0
+assert found["classwise.studies.runner.work"].peak_megabytes() >= 0
 print(len(found))
 """
 

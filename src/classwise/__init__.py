@@ -12,30 +12,32 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from classwise.core.version import __version__
 
 if TYPE_CHECKING:
-    from classwise.datasets import load as load_data
-    from classwise.errors import UserError
-    from classwise.evaluation.audit import audit
-    from classwise.evaluation.find_worst import find_worst
+    from classwise.auditing.audit import audit
+    from classwise.auditing.find_worst import find_worst
+    from classwise.core.errors import UserError
+    from classwise.core.records import PerClass, Records
+    from classwise.core.threat import Threat
+    from classwise.data import load as load_data
     from classwise.models import load_model
     from classwise.models.black_box import BlackBox
-    from classwise.records import PerClass, Records
-    from classwise.results import Audit
-    from classwise.threat import Threat
+    from classwise.results.audit_result import Audit
+    from classwise.show.figures import chart
     from classwise.training.train import train
 
 _HOME = {
-    "Audit": "classwise.results",
+    "Audit": "classwise.results.audit_result",
     "BlackBox": "classwise.models.black_box",
-    "PerClass": "classwise.records",
-    "Records": "classwise.records",
-    "Threat": "classwise.threat",
-    "UserError": "classwise.errors",
-    "audit": "classwise.evaluation.audit",
-    "find_worst": "classwise.evaluation.find_worst",
-    "load_data": "classwise.datasets:load",
+    "PerClass": "classwise.core.records",
+    "Records": "classwise.core.records",
+    "Threat": "classwise.core.threat",
+    "UserError": "classwise.core.errors",
+    "chart": "classwise.show.figures",
+    "audit": "classwise.auditing.audit",
+    "find_worst": "classwise.auditing.find_worst",
+    "load_data": "classwise.data:load",
     "load_model": "classwise.models",
     "train": "classwise.training.train",
 }
@@ -49,6 +51,7 @@ __all__ = [
     "UserError",
     "__version__",
     "audit",
+    "chart",
     "find_worst",
     "load_data",
     "load_model",

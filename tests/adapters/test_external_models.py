@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.models import check_model, load_model, save_checkpoint
 from classwise.models.normalize import normalization_of
 

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 import classwise as cw
-from classwise import draws, foreign_attacks
+from classwise.attacks import foreign
+from classwise.attacks.attack import Attack, craft, fresh
 from classwise.attacks.pgd import Pgd
-from classwise.attacks.rows import Attack, craft, fresh
-from classwise.errors import UserError
-from classwise.evaluation.speed import accelerate
-from classwise.threat import Norm, norms
+from classwise.core import rng
+from classwise.core.errors import UserError
+from classwise.core.threat import Norm, norms
+from classwise.engine.attack_copy import accelerate
 
 pytestmark = pytest.mark.adapters
 
@@ -64,7 +65,7 @@ def images(net: nn.Module, count: int = 24) -> tuple[Tensor, Tensor]:
 def load(spec: str) -> Attack:
     name = spec.partition(":")[0]
     pytest.importorskip(name)
-    return foreign_attacks.load(spec)
+    return foreign.load(spec)
 
 
 @pytest.mark.parametrize(("spec", "norm"), ATTACKS)
@@ -106,7 +107,7 @@ def test_pgd_is_pgd_in_every_library(spec: str, folded: bool) -> None:
     attack, net = load(spec), Net()
     x, y = images(net)
     model = accelerate(net, x) if folded else net
-    rows = fresh(x, y, 0.1, draws.keys(0, torch.arange(len(x))))
+    rows = fresh(x, y, 0.1, rng.keys(0, torch.arange(len(x))))
     theirs = attack.begin(model, rows, "linf")["x_adv"]
     ours = craft(Pgd(steps=10, step=0.02, start="none"), net, x, y, 0.1)
     assert (theirs - ours).abs().amax() < 1e-5

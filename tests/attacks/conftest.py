@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from classwise.attacks.rows import Attack, Model, Rows, fresh
-from classwise.threat import Norm, Radius
+from classwise.attacks.attack import Attack, Model, Rows, fresh
+from classwise.core.threat import Norm, Radius
 
 Linear = Callable[..., Model]
 Iterates = Callable[..., list[Rows]]

@@ -10,14 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from classwise import attacks, audit, draws
+from classwise import attacks, audit
 from classwise.attacks.apgd_ce import Apgd, ApgdCe, windows
 from classwise.attacks.apgd_dlr import ApgdDlr
 from classwise.attacks.apgd_t import ApgdT
+from classwise.attacks.attack import Model, Rows, fresh, handed_over
 from classwise.attacks.pgd import Pgd
-from classwise.attacks.rows import Model, Rows, fresh, handed_over
-from classwise.errors import UserError
-from classwise.threat import Norm, norms
+from classwise.core import rng
+from classwise.core.errors import UserError
+from classwise.core.threat import Norm, norms
 
 Linear = Callable[..., Model]
 Iterates = Callable[..., list[Rows]]
@@ -198,7 +199,7 @@ def test_every_iterate_equals_an_independent_implementation(
 def test_starts_lie_on_the_surface_and_follow_the_key() -> None:
     x, y = torch.full((50, 30), 0.5), torch.zeros(50, dtype=torch.int64)
     eps = torch.linspace(0.05, 0.4, 50)
-    rows = fresh(x, y, eps, draws.keys(0, torch.arange(50)))
+    rows = fresh(x, y, eps, rng.keys(0, torch.arange(50)))
     for norm in EPS:
         delta = ApgdCe().begin(ridge, rows, norm)["x_adv"] - x
         assert torch.allclose(norms(delta, norm), eps, rtol=1e-5)
@@ -215,7 +216,7 @@ def test_rows_at_different_steps_keep_their_own_windows() -> None:
 
     def begun(place: int) -> Rows:
         one = slice(place, place + 1)
-        return attack.begin(net, fresh(x[one], y[one], 0.08, draws.keys(3, torch.tensor([place]))), "linf")
+        return attack.begin(net, fresh(x[one], y[one], 0.08, rng.keys(3, torch.tensor([place]))), "linf")
 
     alone, mixed = [], []
     for place in range(6):

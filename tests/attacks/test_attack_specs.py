@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import pytest
 
 from classwise import attacks
+from classwise.attacks.attack import Attack, Model, Rows
 from classwise.attacks.clean import Clean
 from classwise.attacks.fgsm import Fgsm
 from classwise.attacks.margin_pgd import MarginPgd
 from classwise.attacks.noise import Noise
 from classwise.attacks.pgd import Pgd
-from classwise.attacks.rows import Attack, Model, Rows
 from classwise.attacks.temperature_pgd import TemperaturePgd
-from classwise.errors import UserError
-from classwise.threat import Norm
+from classwise.core.errors import UserError
+from classwise.core.threat import Norm
 
 
 @pytest.mark.parametrize(

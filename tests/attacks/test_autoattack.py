@@ -8,7 +8,7 @@ import pytest
 
 from classwise import attacks
 from classwise.attacks.autoattack import Autoattack
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from classwise import attacks
+from classwise.attacks.attack import Model, Rows, fresh, handed_over, join, over, select
 from classwise.attacks.cw import Cw
-from classwise.attacks.rows import Model, Rows, fresh, handed_over, join, over, select
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 
 Linear = Callable[..., Model]
 

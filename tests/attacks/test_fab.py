@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 import classwise
 from classwise import attacks
+from classwise.attacks.attack import Attack, Model, Rows, fresh
 from classwise.attacks.fab import Fab, difference
 from classwise.attacks.fab_t import FabT
-from classwise.attacks.rows import Attack, Model, Rows, fresh
-from classwise.errors import UserError
-from classwise.hyperplane import nearest_step
-from classwise.threat import Norm, norms
+from classwise.attacks.hyperplane import nearest_step
+from classwise.core.errors import UserError
+from classwise.core.threat import Norm, norms
 
 Linear = Callable[..., Model]
 Iterates = Callable[..., list[Rows]]

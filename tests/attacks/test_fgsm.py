@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 
 from classwise import attacks
+from classwise.attacks.attack import Model, Rows
 from classwise.attacks.fgsm import Fgsm
 from classwise.attacks.pgd import Pgd
-from classwise.attacks.rows import Model, Rows
 
 Linear = Callable[..., Model]
 Iterates = Callable[..., list[Rows]]

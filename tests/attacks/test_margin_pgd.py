@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from classwise import attacks
+from classwise.attacks.attack import Model
 from classwise.attacks.margin_pgd import MarginPgd
-from classwise.attacks.rows import Model
 
 Linear = Callable[..., Model]
 

@@ -11,12 +11,13 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from classwise import attacks, draws
+from classwise import attacks
 from classwise.attacks import nattack
+from classwise.attacks.attack import Model, Rows, fresh, needs_gradient
 from classwise.attacks.nattack import Nattack
-from classwise.attacks.rows import Model, Rows, fresh, needs_gradient
-from classwise.errors import UserError
-from classwise.threat import Norm, norms
+from classwise.core import rng
+from classwise.core.errors import UserError
+from classwise.core.threat import Norm, norms
 
 Linear = Callable[..., Model]
 Iterates = Callable[..., list[Rows]]
@@ -38,7 +39,7 @@ def begun(attack: Nattack, model: Model, norm: Norm = "linf", eps: float = 0.05)
 
 def test_the_start_is_nearly_the_image(linear: Linear) -> None:
     rows = begun(Nattack(), linear(WEIGHT))
-    assert torch.equal(rows["mean"], 0.001 * draws.normal(rows["key"], SHAPE, 0).double())
+    assert torch.equal(rows["mean"], 0.001 * rng.normal(rows["key"], SHAPE, 0).double())
     assert 0 < norms(rows["x_adv"] - rows["x"], "linf").max() < 0.002
     assert torch.equal(rows["logits"], linear(WEIGHT)(rows["x_adv"]))
     assert rows["queries"].tolist() == [1] * 4
@@ -50,7 +51,7 @@ def test_one_round_is_the_papers(norm: Norm, linear: Linear) -> None:
     rows = begun(attack, model, norm, eps)
     after = attack.advance(model, rows, norm)
     for k in range(4):
-        seed = draws.keys(0, draws.keys(0, rows["key"], 1))[k].item()
+        seed = rng.keys(0, rng.keys(0, rows["key"], 1))[k].item()
         noise = torch.randn(7, *SHAPE, generator=torch.Generator().manual_seed(int(seed))).double().numpy()
         x, y, mean = rows["x"][k].numpy(), int(rows["y"][k]), rows["mean"][k].numpy()
         delta = np.tanh(np.arctanh((2 * x - 1) * (1 - 1e-6)) + mean + 0.3 * noise) / 2 + 0.5 - x

@@ -10,11 +10,11 @@ import torch
 from scipy import stats
 
 from classwise import attacks
+from classwise.attacks.attack import Model, Rows
 from classwise.attacks.clean import Clean
 from classwise.attacks.noise import Noise
-from classwise.attacks.rows import Model, Rows
-from classwise.errors import UserError
-from classwise.threat import Norm, norms
+from classwise.core.errors import UserError
+from classwise.core.threat import Norm, norms
 
 Linear = Callable[..., Model]
 Iterates = Callable[..., list[Rows]]

@@ -11,11 +11,12 @@ import torch.nn.functional as F
 from scipy import stats
 from torch import Tensor, nn
 
-from classwise import attacks, draws
+from classwise import attacks
+from classwise.attacks.attack import Model, Rows, fresh
 from classwise.attacks.pgd import Pgd, Start, choose_target, random_start
-from classwise.attacks.rows import Model, Rows, fresh
-from classwise.errors import UserError
-from classwise.threat import Norm, norms
+from classwise.core import rng
+from classwise.core.errors import UserError
+from classwise.core.threat import Norm, norms
 
 Linear = Callable[..., Model]
 Iterates = Callable[..., list[Rows]]
@@ -145,7 +146,7 @@ def test_pgd_finds_what_noise_does_not() -> None:
 
 def test_linf_start_is_uniform_in_the_cube() -> None:
     x, eps = torch.full((400, 30), 0.5), torch.full((400,), 0.2)
-    delta = random_start(x, eps, draws.keys(0, torch.arange(400)), "linf", "uniform") - x
+    delta = random_start(x, eps, rng.keys(0, torch.arange(400)), "linf", "uniform") - x
     assert stats.kstest(delta.flatten().numpy() / 0.2, "uniform", args=(-1, 2)).pvalue > 1e-3
 
 
@@ -153,7 +154,7 @@ def test_l2_start_is_uniform_in_the_ball() -> None:
     """In a uniform ball (‖δ‖/ε)^d is uniform, and so is the angle in any plane."""
     count, size = 3000, 5
     x, eps = torch.full((count, size), 0.5), torch.linspace(0.1, 0.4, count)
-    delta = random_start(x, eps, draws.keys(0, torch.arange(count)), "l2", "uniform") - x
+    delta = random_start(x, eps, rng.keys(0, torch.arange(count)), "l2", "uniform") - x
     assert stats.kstest((norms(delta, "l2") / eps).pow(size).numpy(), "uniform").pvalue > 1e-3
     angle = torch.atan2(delta[:, 0], delta[:, 1]).numpy()
     assert stats.kstest(angle, "uniform", args=(-torch.pi, 2 * torch.pi)).pvalue > 1e-3
@@ -162,7 +163,7 @@ def test_l2_start_is_uniform_in_the_ball() -> None:
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_gaussian_start_is_a_thousandth_wide(norm: Norm) -> None:
     x, eps = torch.full((200, 50), 0.5, dtype=torch.float64), torch.full((200,), 0.3)
-    delta = random_start(x, eps, draws.keys(0, torch.arange(200)), norm, "gaussian") - x
+    delta = random_start(x, eps, rng.keys(0, torch.arange(200)), norm, "gaussian") - x
     assert stats.kstest(delta.flatten().numpy(), "norm", args=(0, 0.001)).pvalue > 1e-3
 
 
@@ -219,7 +220,7 @@ def test_likely_and_unlikely_targets(linear: Linear) -> None:
 def test_random_targets_are_every_class_but_the_label(linear: Linear) -> None:
     model = linear([[0.0, 0.0]] * 4)
     y = torch.arange(4).repeat(250)
-    rows = fresh(torch.zeros(1000, 2), y, 0.1, draws.keys(0, torch.arange(1000)))
+    rows = fresh(torch.zeros(1000, 2), y, 0.1, rng.keys(0, torch.arange(1000)))
     target = choose_target(model, rows, "random")
     assert (target != y).all()
     counts = torch.bincount((target - y) % 4, minlength=4)[1:]

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from classwise import attacks
-from classwise.attacks.rows import Model, Rows, fresh, join, select, value_and_gradient
+from classwise.attacks.attack import Model, Rows, fresh, join, select, value_and_gradient
 from classwise.attacks.transfer import Transfer
-from classwise.errors import UserError
-from classwise.threat import Norm
+from classwise.core.errors import UserError
+from classwise.core.threat import Norm
 
 Linear = Callable[..., Model]
 

@@ -12,12 +12,13 @@ from scipy import stats
 from torch import Tensor, nn
 
 import classwise as cw
-from classwise import attacks, draws
-from classwise.attacks.rows import Model, Rows, fresh, join, needs_gradient
+from classwise import attacks
+from classwise.attacks.attack import Model, Rows, fresh, join, needs_gradient
 from classwise.attacks.square import Square, _eta
-from classwise.errors import UserError
-from classwise.losses import margin
-from classwise.threat import Norm, norms
+from classwise.core import rng
+from classwise.core.errors import UserError
+from classwise.core.losses import margin
+from classwise.core.threat import Norm, norms
 
 Linear = Callable[..., Model]
 Iterates = Callable[..., list[Rows]]
@@ -179,7 +180,7 @@ def test_an_l2_step_is_the_papers(iterates: Iterates) -> None:
     rows["t"] = torch.tensor([0, 11, 51, 201, 501] * 4)
     for _ in range(3):
         sides = torch.tensor(square.sides(12, 12, "l2"))[square.halvings(rows["t"])].tolist()
-        u = draws.uniform(rows["key"], (8,), rows["t"] + 1)
+        u = rng.uniform(rows["key"], (8,), rows["t"] + 1)
         after = square.advance(lambda p: -p.flatten(1)[:, :2], rows, "l2")
         for example in range(20):
             expected = published_l2_step(x[example], after["x_best"][example], eps, sides[example], u[example])

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from classwise import attacks
+from classwise.attacks.attack import Model, Rows
 from classwise.attacks.pgd import Pgd
-from classwise.attacks.rows import Model, Rows
 from classwise.attacks.temperature_pgd import TemperaturePgd
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 
 Linear = Callable[..., Model]
 Iterates = Callable[..., list[Rows]]

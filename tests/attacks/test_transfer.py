@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 import classwise as cw
-from classwise import attacks, draws
+from classwise import attacks
+from classwise.attacks.attack import Model, Rows, craft, fresh
 from classwise.attacks.pgd import Pgd
-from classwise.attacks.rows import Model, Rows, craft, fresh
 from classwise.attacks.transfer import Surrogate, Transfer
-from classwise.errors import UserError
+from classwise.core import rng
+from classwise.core.errors import UserError
 
 Linear = Callable[..., Model]
 
@@ -42,7 +43,7 @@ class Counting(nn.Module):
 
 def rows_of(count: int, seed: int = 0, eps: float = 0.1) -> Rows:
     x = torch.rand(count, 3, 2, 2, generator=torch.Generator().manual_seed(7))
-    return fresh(x, torch.arange(count) % 4, eps, draws.keys(seed, torch.arange(count)))
+    return fresh(x, torch.arange(count) % 4, eps, rng.keys(seed, torch.arange(count)))
 
 
 def refuse(x: Tensor) -> Tensor:

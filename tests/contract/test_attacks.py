@@ -15,9 +15,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from classwise import attacks, draws
-from classwise.attacks.rows import Attack, Rows, fresh, handed_over, join, over, select
-from classwise.threat import Norm, norms
+from classwise import attacks
+from classwise.attacks.attack import Attack, Rows, fresh, handed_over, join, over, select
+from classwise.core import rng
+from classwise.core.threat import Norm, norms
 
 BUDGET = {"steps": 4, "draws": 4, "iterations": 8, "targets": 2, "queries": 20, "rounds": 4, "population": 8}
 VARIANTS: list[dict[str, Any]] = [
@@ -91,7 +92,7 @@ def batch() -> tuple[Tensor, Tensor]:
 def start(x: Tensor, y: Tensor, eps: float | Tensor, places: Tensor | None = None) -> Rows:
     """Rows whose random numbers belong to their place, and a column of the engine's own."""
     places = torch.arange(len(x)) if places is None else places
-    return {**fresh(x, y, eps, draws.keys(3, places)), "place": places}
+    return {**fresh(x, y, eps, rng.keys(3, places)), "place": places}
 
 
 def trace(attack: Attack, rows: Rows, norm: Norm) -> list[Rows]:
@@ -213,7 +214,7 @@ def test_the_generator_decides(attack: Attack, norm: Norm) -> None:
     always = type(attack).__module__.rpartition(".")[2] in DRAWN
     drawn = settings.get("start", "none") != "none" or "draws" in settings or always
     begun = [
-        attack.begin(NET, {**start(x, y, EPS[norm]), "key": draws.keys(s, torch.arange(COUNT))}, norm) for s in (0, 1)
+        attack.begin(NET, {**start(x, y, EPS[norm]), "key": rng.keys(s, torch.arange(COUNT))}, norm) for s in (0, 1)
     ]
     assert torch.equal(begun[0]["x_adv"], begun[1]["x_adv"]) != drawn
 

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 
 import pytest
 
-from classwise import attacks, methods, spec
-from classwise.errors import UserError
+from classwise import attacks, methods
+from classwise.core import spec
+from classwise.core.errors import UserError
+from classwise.core.spec import Bounds
 from classwise.models import black_box
-from classwise.spec import Bounds
 from classwise.training import augment, averaging, awp, optimizer, recipe, schedule
 
 KINDS: list[type[Any]] = [

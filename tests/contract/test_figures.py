@@ -15,10 +15,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from classwise import figures
-from classwise.errors import UserError
-from classwise.records import CLEAN, AttackInfo
-from classwise.results import Audit
+from classwise.core.errors import UserError
+from classwise.core.records import CLEAN, AttackInfo
+from classwise.results.audit_result import Audit
+from classwise.show import figures
 
 ODD_NAMES = (
     "<script>alert(1)</script>",

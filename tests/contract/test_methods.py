@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 import classwise as cw
-from classwise import draws, methods
-from classwise.evaluation.speed import follow
+from classwise import methods
+from classwise.core import rng
+from classwise.core.threat import norms
+from classwise.engine.attack_copy import follow
 from classwise.methods import Batch, Method
-from classwise.threat import norms
 
 NAMES = ("ant", "bee", "cat")
 EPS = 0.1
@@ -42,7 +43,7 @@ def batch_for(model: nn.Module, count: int = 6, **changes: object) -> Batch:
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(count, 1, 6, 6, generator=generator)
     y = torch.arange(count) % len(NAMES)
-    key = draws.keys(0, torch.arange(count))
+    key = rng.keys(0, torch.arange(count))
     follower = follow(model.eval(), x[:2])
     follower.refresh()
     batch = Batch(x, y, key, torch.full((count,), EPS), follower.fast, epoch=0.5, epochs=4)

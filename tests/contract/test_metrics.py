@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from classwise import metrics
-from classwise.errors import UserError
-from classwise.records import AttackInfo, Meta, PerClass, Records
+from classwise.core.errors import UserError
+from classwise.core.records import AttackInfo, Meta, PerClass, Records
 
 NAMES = ("cat", "dog", "car", "ship", "bird")
 GROUPS = {"animals": ("cat", "dog", "bird"), "vehicles": ("car", "ship")}
@@ -155,7 +155,7 @@ def test_refuses_the_rows_of_an_attack_that_saw_only_some_examples(name):
 
 def test_torch_is_never_loaded():
     code = (
-        "import sys, importlib, classwise.records, classwise.metrics as m\n"
+        "import sys, importlib, classwise.core.records, classwise.metrics as m\n"
         "for name in m.names(): importlib.import_module(f'classwise.metrics.{name}')\n"
         "assert 'torch' not in sys.modules, 'torch was imported'"
     )

@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 import classwise as cw
-from classwise.cli import main
+from classwise.cli.main import main
 
 SEED = 2026
 _SECONDS = 60  # a case takes a fraction of a second; this only tells a slow machine from a hang

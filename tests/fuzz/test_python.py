@@ -15,7 +15,7 @@ from fuzz_cases import SEED, failure
 from torch import nn
 
 import classwise as cw
-from classwise.compare import compare
+from classwise.results.compare import compare
 
 BAD_VALUES: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 2.5, float("nan"), float("inf"), 10**30, 1e300, 1 + 2j, "", "x", "-1", "1", b"x", "\0", "\x01",

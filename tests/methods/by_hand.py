@@ -10,8 +10,8 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from classwise.core.records import AttackInfo, Meta, Records
 from classwise.methods import Batch, Loss, Method, State
-from classwise.records import AttackInfo, Meta, Records
 
 NAMES = ("cat", "dog", "emu")
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from by_hand import NAMES, assert_same_loss, terms
 
-from classwise.errors import UserError
-from classwise.losses import cross_entropy
+from classwise.core.errors import UserError
+from classwise.core.losses import cross_entropy
 from classwise.methods.cfa import Cfa
 from classwise.methods.dafa import Dafa, class_weights, similarity
 from classwise.methods.madry import Madry

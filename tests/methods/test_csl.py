@@ -10,7 +10,7 @@ import pytest
 import torch
 from by_hand import NAMES, assert_same_loss, terms
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.methods.csl import Csl, class_cosine
 from classwise.methods.trades import Trades
 

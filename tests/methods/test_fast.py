@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from classwise import draws, methods
-from classwise.errors import UserError
+from classwise import methods
+from classwise.core import rng
+from classwise.core.errors import UserError
 from classwise.methods.fast import Fast
 from classwise.methods.madry import Madry
 from classwise.methods.method import Batch
@@ -38,7 +39,7 @@ def batch_of(**fields: Any) -> Batch:
 def by_hand(model: nn.Module, batch: Batch, eps: Tensor, factor: float) -> Tensor:
     """Wong et al.'s algorithm, example by example radius."""
     radius = eps[:, None, None, None]
-    noise = radius * (2 * draws.uniform(draws.keys(0, batch.key), batch.x.shape[1:]) - 1)
+    noise = radius * (2 * rng.uniform(rng.keys(0, batch.key), batch.x.shape[1:]) - 1)
     start = (batch.x + noise).clamp(0, 1).requires_grad_()
     loss = nn.functional.cross_entropy(model(start), batch.y, reduction="sum")
     (gradient,) = torch.autograd.grad(loss, start)

@@ -11,7 +11,7 @@ import torch
 from by_hand import NAMES, assert_same_loss, terms
 
 from classwise.attacks.pgd import Pgd
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.methods.frl_rw import FrlRw, climb
 from classwise.methods.frl_rwrm import FrlRwrm
 from classwise.methods.trades import Trades

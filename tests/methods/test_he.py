@@ -10,13 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from classwise import draws, methods
-from classwise.errors import UserError
+from classwise import methods
+from classwise.core import rng
+from classwise.core.errors import UserError
 from classwise.methods.he import He
 from classwise.methods.he_cmp import HeCmp, scale_for
 from classwise.methods.he_lis import HeLis
 from classwise.methods.method import Batch
-from classwise.models.cosine import CosineHead
+from classwise.models.networks.cosine import CosineHead
 
 CLASSES = tuple("abcdefg")
 COUNT = len(CLASSES)
@@ -106,7 +107,7 @@ class TestLoss:
 
 class TestAttack:
     def plain_loop(self, batch: Batch, objective: Callable[[Tensor], Tensor]) -> Tensor:
-        x = batch.x + 0.001 * draws.normal(draws.keys(0, batch.key), batch.x.shape[1:])
+        x = batch.x + 0.001 * rng.normal(rng.keys(0, batch.key), batch.x.shape[1:])
         for _ in range(4):
             x.requires_grad_()
             (gradient,) = torch.autograd.grad(objective(x), x)

@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from classwise import draws, methods
+from classwise import methods
 from classwise.attacks.pgd import Start
-from classwise.errors import UserError
+from classwise.core import rng
+from classwise.core.errors import UserError
 from classwise.methods.mart import Mart, weighted_kl
 from classwise.methods.method import Batch
 
@@ -70,7 +71,7 @@ def test_certain_answers_stay_finite() -> None:
 def test_inner_attack_is_the_plain_loop() -> None:
     model, method = network(), Mart(steps=4, step=0.03)
     batch = batch_of(model)
-    x = batch.x + 0.001 * draws.normal(draws.keys(0, batch.key), batch.x.shape[1:])
+    x = batch.x + 0.001 * rng.normal(rng.keys(0, batch.key), batch.x.shape[1:])
     for _ in range(4):
         x.requires_grad_()
         loss = nn.functional.cross_entropy(model(x), batch.y, reduction="sum")

@@ -10,7 +10,7 @@ import torch
 from by_hand import NAMES, assert_same_loss, terms
 from torch import nn
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.methods.rst import Rst
 from classwise.methods.trades import Trades
 

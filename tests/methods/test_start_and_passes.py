@@ -11,7 +11,8 @@ import torch
 from by_hand import NAMES
 from torch import Tensor, nn
 
-from classwise import draws, methods
+from classwise import methods
+from classwise.core import rng
 from classwise.methods.csl import Csl
 from classwise.methods.dafa import Dafa
 from classwise.methods.madry import Madry
@@ -40,7 +41,7 @@ def first_point(method: methods.Method, start: dict[str, Any] | None = None) -> 
     net = Asked(by_hand.model())
     batch = by_hand.batch(net, x=torch.zeros(6, 1, 1, 5), x_adv=None)
     method.attack(net, batch, {**method.init(NAMES), **(start or {})})
-    return net.points[0], 0.001 * draws.normal(draws.keys(0, batch.key), (1, 1, 5), 0)
+    return net.points[0], 0.001 * rng.normal(rng.keys(0, batch.key), (1, 1, 5), 0)
 
 
 @pytest.mark.parametrize("step", [None, 0.007])

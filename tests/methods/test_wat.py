@@ -12,7 +12,7 @@ from by_hand import NAMES, assert_same_loss, terms
 
 from classwise import methods
 from classwise.attacks.kl_pgd import KlPgd
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.methods.trades import Trades
 from classwise.methods.wat import Wat, theorem1, theorem2
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from classwise.records import AttackInfo, Meta, Records
+from classwise.core.records import AttackInfo, Meta, Records
 
 
 def build(label, prediction, class_names, *, index=None, probs=None, superclasses=None):

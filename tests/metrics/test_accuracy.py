@@ -5,8 +5,9 @@ import pytest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, recall_score
 from statsmodels.stats.proportion import proportion_confint
 
-from classwise.errors import UserError
-from classwise.metrics import accuracy, average, intervals, overall
+from classwise.core.errors import UserError
+from classwise.metrics import accuracy, average, overall
+from classwise.stats import intervals
 
 NAMES = ("cat", "dog", "ship")
 

@@ -8,7 +8,7 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.metrics import agreement, paired, rho
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.metrics import confound, confusion, misclassified, superclass, symmetry
-from classwise.metrics.intervals import bounds
+from classwise.stats.intervals import bounds
 
 COUNTS = np.array([[6, 3, 1, 0], [2, 8, 0, 0], [0, 0, 0, 0], [1, 1, 3, 5]])
 NAMES = ("cat", "dog", "car", "ship")

@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from classwise.errors import UserError
-from classwise.metrics import curve, intervals
-from classwise.records import AttackInfo, Meta, Records
+from classwise.core.errors import UserError
+from classwise.core.records import AttackInfo, Meta, Records
+from classwise.metrics import curve
+from classwise.stats import intervals
 
 NAMES = ("cat", "dog", "absent")
 LABEL = np.array([0, 0, 0, 0, 1, 1, 1])

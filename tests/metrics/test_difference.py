@@ -8,7 +8,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import confint_proportions_2indep
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.metrics import difference, paired
 
 FIELDS = ["difference", "low", "high"]

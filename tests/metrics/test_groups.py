@@ -9,7 +9,7 @@ import pytest
 from scipy.cluster import hierarchy
 from sklearn.metrics import adjusted_rand_score
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.metrics import groups
 
 NAMES = ["cat", "dog", "car", "truck", "ship"]

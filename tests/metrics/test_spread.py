@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.metrics import cv, cvc, mcd, tail, vulnerable
 
 

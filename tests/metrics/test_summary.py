@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from classwise import metrics
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.metrics import accuracy, average, confusion, cv, mcd, overall, p_worst, superclass, symmetry, tail, worst
 
 COUNTS = np.array([[6, 3, 1, 0], [2, 8, 0, 0], [0, 0, 0, 0], [1, 1, 3, 5]])

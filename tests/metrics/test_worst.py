@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from classwise.metrics import intervals, p_worst, worst
+from classwise.metrics import p_worst, worst
+from classwise.stats import intervals
 
 DRAWS = 2000
 CASES = {

@@ -19,10 +19,10 @@ from sklearn.svm import SVC, LinearSVC
 from torch import nn
 
 import classwise as cw
-from classwise.attacks.rows import value_and_gradient
-from classwise.errors import UserError
-from classwise.evaluation.batch_size import choose_batch
-from classwise.evaluation.folder import fingerprint_model
+from classwise.attacks.attack import value_and_gradient
+from classwise.auditing.folder import fingerprint_model
+from classwise.core.errors import UserError
+from classwise.engine.batch_size import choose_batch
 from classwise.models import load_model
 from classwise.models.black_box import BlackBox, names_black_box
 

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from classwise.errors import UserError
-from classwise.evaluation.speed import accelerate
+from classwise.core.errors import UserError
+from classwise.engine.attack_copy import accelerate
 from classwise.models import load_model, save_checkpoint, usage
-from classwise.models.cosine import CosineHead
+from classwise.models.networks.cosine import CosineHead
 
 NETWORKS = {  # where the last layer sits: in the network, in a Sequential, behind `features` that is a module itself
     "resnet:width=4,blocks=1-1": "linear",

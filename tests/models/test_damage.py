@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.models import load_model, read_checkpoint, read_state, save_checkpoint
 from classwise.models.checkpoint import digest
 

@@ -18,12 +18,12 @@ import torch
 import urllib3
 from numpy.typing import NDArray
 
-from classwise import serve as serve_module
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.models import load_model
+from classwise.models import serve as serve_module
 from classwise.models.black_box import BlackBox
 from classwise.models.http import encode
-from classwise.serve import Server, decode_images
+from classwise.models.serve import Server, decode_images
 
 X = torch.rand(10, 1, 2, 3, generator=torch.Generator().manual_seed(0))
 QUICK = "retries=3,backoff=0,timeout=5"

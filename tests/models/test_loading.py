@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.models import check_model, load_model, read_checkpoint, save_checkpoint
 from classwise.models.normalize import normalization_of
 

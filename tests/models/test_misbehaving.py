@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 import classwise as cw
-from classwise import datasets
-from classwise.cli import app
-from classwise.errors import UserError
-from classwise.evaluation.audit import evaluating
+from classwise.auditing.audit import evaluating
+from classwise.cli.main import app
+from classwise.core.errors import UserError
+from classwise.data import load as load_data
 from classwise.training.pseudo import read_pseudo
 
 X, Y = torch.rand(12, 1, 4, 4, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3
@@ -129,9 +129,9 @@ def test_an_array_that_is_no_archive(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros(3))
     (tmp_path / "a.npy").rename(tmp_path / "a.npz")
     with pytest.raises(UserError, match=r"cannot read images from .*a\.npz: it holds a single array"):
-        datasets.load(f"arrays:file={tmp_path / 'a.npz'}")
+        load_data(f"arrays:file={tmp_path / 'a.npz'}")
     with pytest.raises(UserError, match=r"pseudo-labelled images from .*a\.npz: it holds a single array"):
-        read_pseudo(tmp_path / "a.npz", datasets.load("digits").subset(2))
+        read_pseudo(tmp_path / "a.npz", load_data("digits").subset(2))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_an_array_that_is_no_archive(tmp_path: Path) -> None:
 def test_pseudo_labelled_images_are_images(images: Any, tmp_path: Path) -> None:
     np.savez(tmp_path / "p.npz", images=images, labels=np.arange(3))
     with pytest.raises(UserError, match=r"p\.npz holds images of .* expected uint8"):
-        read_pseudo(tmp_path / "p.npz", datasets.load("digits").subset(2))
+        read_pseudo(tmp_path / "p.npz", load_data("digits").subset(2))
 
 
 def test_a_black_box_labels_images_too(tmp_path: Path) -> None:
@@ -150,4 +150,4 @@ def test_a_black_box_labels_images_too(tmp_path: Path) -> None:
         ["pseudo-label", "--model", f"callable:{file}:score", "--data", "digits", "--limit", "20", "--out",
          str(tmp_path / "p.npz")], standalone_mode=False,
     )  # fmt: skip
-    assert len(read_pseudo(tmp_path / "p.npz", datasets.load("digits").subset(20))) == 20
+    assert len(read_pseudo(tmp_path / "p.npz", load_data("digits").subset(20))) == 20

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.models import describe, load_model, names
 
 # Small members of each family: the whole contract runs in seconds.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.models import load_model
 from classwise.models.normalize import Normalize, normalization_of
 

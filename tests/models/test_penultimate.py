@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.models import load_model, names
 from classwise.models.penultimate import penultimate
 

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.models import load_model, load_weights, read_state
 from classwise.models.weights import load_state
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from classwise import published
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.published.index import HOME
 
 STUDIES = {

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from classwise import published
-from classwise.datasets import cifar10, stl10
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.data import cifar10, stl10
 from classwise.published.numbers import LABELS
 
 CLASSES = [str(number) for number in range(10)]

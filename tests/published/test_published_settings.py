@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from classwise import published
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.published import settings
 from classwise.published.like import resolved
 from classwise.published.paper_settings import NOT_STATED

@@ -11,9 +11,9 @@ import pytest
 
 import classwise as cw
 from classwise import studies
-from classwise.errors import UserError
-from classwise.records import Records
-from classwise.results import Audit
+from classwise.core.errors import UserError
+from classwise.core.records import Records
+from classwise.results.audit_result import Audit
 from classwise.studies.attacks import Attacks, gain_slope
 
 ATTACKS = ["pgd-2", "transfer:attack=pgd-2", "nattack:rounds=1,population=2"]

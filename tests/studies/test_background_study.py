@@ -10,14 +10,14 @@ import torch
 
 import classwise as cw
 from classwise import studies
-from classwise.datasets import masks
-from classwise.datasets.coloured import colours_of, drawn
-from classwise.datasets.masks import Masks
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.core.records import AttackInfo, Meta, Records
+from classwise.data import masks
+from classwise.data.coloured import colours_of, drawn
+from classwise.data.masks import Masks
 from classwise.metrics import difference
-from classwise.records import AttackInfo, Meta, Records
-from classwise.studies.parts import replaced_background, shared_background
-from classwise.studies.parts.shared_background import following
+from classwise.studies.shared import replaced_background, shared_background
+from classwise.studies.shared.shared_background import following
 
 QUICK = ("train.epochs=1", "data.per_class=24", "data.validation=4", "method.steps=2", "validate.attack=pgd-2")
 CLASS = "9"

@@ -10,10 +10,10 @@ from quick import QUICK, nothing_decided
 
 import classwise as cw
 from classwise import studies
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.metrics import confusion, difference
-from classwise.studies.frame.graph import Train
-from classwise.studies.parts.together import halves
+from classwise.studies.runner.graph import Train
+from classwise.studies.shared.together import halves
 from classwise.training import recipe
 
 Found = tuple[Path, studies.Outcome]

@@ -11,7 +11,7 @@ from quick import QUICK, nothing_decided
 
 import classwise as cw
 from classwise import studies
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.metrics import widening
 
 Found = tuple[Path, studies.Outcome]

@@ -9,7 +9,7 @@ from quick import nothing_decided
 
 import classwise as cw
 from classwise import studies
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 
 FEW = ("gaussian_noise", "contrast")
 

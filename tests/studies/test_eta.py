@@ -9,9 +9,9 @@ from quick import QUICK, nothing_decided
 
 import classwise as cw
 from classwise import studies
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.metrics import rho
-from classwise.studies.frame.graph import Audit, Train
+from classwise.studies.runner.graph import Audit, Train
 from classwise.training import recipe
 
 Found = tuple[Path, studies.Outcome]

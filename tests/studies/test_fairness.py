@@ -16,11 +16,11 @@ from classwise import studies
 from classwise.attacks.autoattack import Autoattack
 from classwise.attacks.fgsm import Fgsm
 from classwise.attacks.pgd import Pgd
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.metrics import rho
-from classwise.results import Audit
+from classwise.results.audit_result import Audit
 from classwise.studies.fairness import Fairness
-from classwise.studies.frame.graph import Train
+from classwise.studies.runner.graph import Train
 
 QUICK = ["train.epochs=1", "data.per_class=24", "data.validation=4", "method.steps=2", "validate.attack=pgd-2"]
 

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 import classwise as cw
-from classwise import datasets, studies
-from classwise.errors import UserError
+from classwise import studies
+from classwise.core.errors import UserError
+from classwise.data import load as load_data
 from classwise.models.penultimate import penultimate
 from classwise.studies import features
-from classwise.studies.frame.graph import Derive, Graph, Train
-from classwise.studies.frame.work import Place
+from classwise.studies.runner.graph import Derive, Graph, Train
+from classwise.studies.runner.work import Place
 
 
 def first_pixel(x: Tensor) -> Tensor:
@@ -63,7 +64,7 @@ def built(model: Path, folder: Path, kind: str, iterations: int = 30) -> tuple[n
 
 
 def test_sets_are_made_of_the_same_originals(model: Path, tmp_path: Path) -> None:
-    images = datasets.load("digits", split="train").subset(per_class=6)
+    images = load_data("digits", split="train").subset(per_class=6)
     x, labels = built(model, tmp_path, "original")
     np.testing.assert_allclose(x, images.batch(np.arange(60))[0], atol=5e-4)
     np.testing.assert_array_equal(labels, images.labels)

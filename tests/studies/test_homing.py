@@ -12,11 +12,12 @@ import pytest
 from quick import QUICK
 
 import classwise as cw
-from classwise import datasets, studies
-from classwise.errors import UserError
-from classwise.records import AttackInfo, Meta, Records
+from classwise import data, studies
+from classwise.core.errors import UserError
+from classwise.core.records import AttackInfo, Meta, Records
+from classwise.data import load as load_data
 from classwise.studies import homing
-from classwise.studies.frame.graph import Audit, Graph, Train
+from classwise.studies.runner.graph import Audit, Graph, Train
 
 NAMES = ("cat", "dog", "car")
 
@@ -153,7 +154,7 @@ def test_an_audit_of_other_images_is_refused() -> None:
 
 
 def test_a_data_set_without_a_class_keeps_the_images_and_their_index() -> None:
-    whole, part = datasets.load("digits"), datasets.load("digits:exclude=3|7")
+    whole, part = load_data("digits"), load_data("digits:exclude=3|7")
     assert part.class_names == tuple("01245689")
     kept = ~np.isin(whole.labels, [3, 7])
     np.testing.assert_array_equal(part.positions, whole.positions[kept])
@@ -163,32 +164,32 @@ def test_a_data_set_without_a_class_keeps_the_images_and_their_index() -> None:
 
 
 def test_the_images_drawn_of_a_class_do_not_depend_on_the_class_left_out() -> None:
-    whole, part = datasets.load("digits:per_class=4"), datasets.load("digits:per_class=4,exclude=0")
+    whole, part = load_data("digits:per_class=4"), load_data("digits:per_class=4,exclude=0")
     assert len(whole) == 40
     np.testing.assert_array_equal(part.positions, whole.positions[whole.labels != 0])
-    np.testing.assert_array_equal(whole.positions, datasets.load("digits").subset(per_class=4).positions)
+    np.testing.assert_array_equal(whole.positions, load_data("digits").subset(per_class=4).positions)
 
 
 def test_superclasses_lose_the_class_too() -> None:
-    images = datasets.from_user((np.zeros((4, 1, 2, 2), np.uint8), np.arange(4)), class_names=list("abcd"))
+    images = data.from_user((np.zeros((4, 1, 2, 2), np.uint8), np.arange(4)), class_names=list("abcd"))
     grouped = dataclasses.replace(images, superclasses={"x": ("a", "b"), "y": ("c", "d")})
     assert grouped.without(["a", "c"]).superclasses == {"x": ("b",), "y": ("d",)}
     assert grouped.without(["c", "d"]).superclasses == {"x": ("a", "b")}
 
 
 def test_class_names_are_known_without_reading() -> None:
-    assert datasets.class_names("cifar10:exclude=cat") == tuple(
-        name for name in datasets.class_names("cifar10") or () if name != "cat"
+    assert data.class_names("cifar10:exclude=cat") == tuple(
+        name for name in data.class_names("cifar10") or () if name != "cat"
     )
-    assert datasets.class_names("corruption:of=mnist,kind=fog") == tuple("0123456789")
-    assert datasets.class_names("folder") is None
+    assert data.class_names("corruption:of=mnist,kind=fog") == tuple("0123456789")
+    assert data.class_names("folder") is None
 
 
 def test_what_cannot_be_left_out_is_said() -> None:
     with pytest.raises(UserError, match="unknown class of digits 'cat'"):
-        datasets.load("digits:exclude=cat")
+        load_data("digits:exclude=cat")
     with pytest.raises(UserError, match="exclude leaves 1 of 10 classes"):
-        datasets.load("digits:exclude=" + "|".join("123456789"))
+        load_data("digits:exclude=" + "|".join("123456789"))
 
 
 # ---- the study ----------------------------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ import pytest
 import classwise as cw
 from classwise import studies
 from classwise.attacks import parse
-from classwise.errors import UserError
-from classwise.results import Audit
+from classwise.core.errors import UserError
+from classwise.results.audit_result import Audit
 from classwise.studies.hypersphere import Hypersphere
-from classwise.studies.parts.temperature_sweep import specs
+from classwise.studies.shared.temperature_sweep import specs
 
 
 @pytest.fixture(scope="module")

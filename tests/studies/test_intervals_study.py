@@ -10,8 +10,8 @@ from quick import nothing_decided
 
 import classwise as cw
 from classwise import studies
-from classwise.errors import UserError
-from classwise.results import Audit
+from classwise.core.errors import UserError
+from classwise.results.audit_result import Audit
 from classwise.studies.intervals import Intervals
 
 

@@ -13,12 +13,12 @@ from quick import QUICK
 import classwise as cw
 from classwise import studies
 from classwise.attacks import craft, parse
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.core.threat import norms
 from classwise.studies import tsne
-from classwise.studies.frame.graph import Audit, Derive, Graph, Job, Train
-from classwise.studies.frame.subjects import recipe_subject, subjects
-from classwise.studies.frame.work import Place
-from classwise.threat import norms
+from classwise.studies.runner.graph import Audit, Derive, Graph, Job, Train
+from classwise.studies.runner.subjects import recipe_subject, subjects
+from classwise.studies.runner.work import Place
 from classwise.training.recipe import load
 
 L2 = ("threat.norm=l2", "threat.eps=0.5")

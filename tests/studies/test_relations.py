@@ -11,10 +11,10 @@ from quick import nothing_decided
 
 import classwise as cw
 from classwise import studies
+from classwise.core.records import CLEAN, AttackInfo, Meta, Records
 from classwise.metrics import groups, symmetry
-from classwise.records import CLEAN, AttackInfo, Meta, Records
-from classwise.results import Audit
-from classwise.studies.frame.outcome import Done
+from classwise.results.audit_result import Audit
+from classwise.studies.runner.outcome import Done
 
 Found = tuple[Path, studies.Outcome]
 NAMES = ("car", "ship", "truck", "cat", "dog", "deer")

@@ -10,8 +10,9 @@ from quick import nothing_decided
 from scipy import stats
 
 import classwise as cw
-from classwise import datasets, studies
-from classwise.errors import UserError
+from classwise import studies
+from classwise.core.errors import UserError
+from classwise.data import load as load_data
 from classwise.studies import similarity
 
 
@@ -24,7 +25,7 @@ def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 def test_cosines_are_those_of_the_mean_logits(found: tuple[Path, studies.Outcome], models: dict[str, Path]) -> None:
     _, outcome = found
-    images = datasets.load("digits").subset(per_class=6)
+    images = load_data("digits").subset(per_class=6)
     x, y = images.batch(np.arange(len(images)))
     logits = cw.load_model(models["madry"] / "best.pt")(x).detach().double().numpy()
     means = np.stack([logits[y.numpy() == label].mean(axis=0) for label in range(10)])

@@ -15,10 +15,10 @@ import torch.nn.functional as F
 import classwise as cw
 from classwise import studies
 from classwise.attacks import craft, parse
-from classwise.errors import UserError
-from classwise.results import Audit
-from classwise.studies.frame.work import Place
-from classwise.studies.parts.temperature_sweep import specs
+from classwise.core.errors import UserError
+from classwise.results.audit_result import Audit
+from classwise.studies.runner.work import Place
+from classwise.studies.shared.temperature_sweep import specs
 from classwise.studies.temperature import Temperature, _started, path
 
 ATTACK = "pgd:steps=2,start=none"

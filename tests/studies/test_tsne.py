@@ -8,11 +8,13 @@ import pytest
 import torch
 
 import classwise as cw
-from classwise import attacks, datasets, draws, studies
-from classwise.attacks.rows import craft
-from classwise.errors import UserError
+from classwise import attacks, studies
+from classwise.attacks.attack import craft
+from classwise.core import rng
+from classwise.core.errors import UserError
+from classwise.data import load as load_data
 from classwise.studies import tsne
-from classwise.studies.frame.work import Place
+from classwise.studies.runner.work import Place
 
 PER_CLASS, NEIGHBOURS = 5, 3
 
@@ -26,10 +28,10 @@ def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 def vectors(model: torch.nn.Module) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """The features of the study's images by kind, and their labels, by way of the model's own `features`."""
-    images = datasets.load("digits").subset(per_class=PER_CLASS)
+    images = load_data("digits").subset(per_class=PER_CLASS)
     x, y = images.batch(np.arange(len(images)))
     attack = attacks.parse("pgd-2")["pgd-2"]
-    moved = craft(attack, model, x, y, 0.15, key=draws.keys(0, torch.from_numpy(images.positions)))
+    moved = craft(attack, model, x, y, 0.15, key=rng.keys(0, torch.from_numpy(images.positions)))
     with torch.no_grad():
         return {kind: model.features(z).numpy() for kind, z in (("clean", x), ("adversarial", moved))}, y.numpy()
 

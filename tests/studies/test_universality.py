@@ -12,11 +12,11 @@ from scipy import stats
 
 import classwise as cw
 from classwise import studies
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.core.records import AttackInfo, Meta, Records
 from classwise.metrics import agreement
-from classwise.records import AttackInfo, Meta, Records
 from classwise.studies import universality
-from classwise.studies.frame.graph import Graph, Train
+from classwise.studies.runner.graph import Graph, Train
 
 NAMES = ("cat", "dog", "car", "ship", "bird", "frog")
 SIZE = 40

@@ -10,8 +10,8 @@ from quick import QUICK, nothing_decided
 
 import classwise as cw
 from classwise import studies
-from classwise.errors import UserError
-from classwise.studies.frame.graph import Train
+from classwise.core.errors import UserError
+from classwise.studies.runner.graph import Train
 from classwise.training import recipe
 
 Found = tuple[Path, studies.Outcome]

@@ -19,7 +19,7 @@ import tomli_w
 import torch
 
 import classwise as cw
-from classwise.cli import main
+from classwise.cli.main import main
 from classwise.models import read_checkpoint
 from classwise.training.step import Stepper
 from classwise.training.train import Trained
@@ -86,7 +86,7 @@ def written(tree: dict[str, Any], path: Path) -> Path:
 
 
 _SERVER = multiprocessing.get_context("forkserver")  # has torch imported once, where a new interpreter takes seconds
-_SERVER.set_forkserver_preload(["classwise.cli", "classwise.training.train"])
+_SERVER.set_forkserver_preload(["classwise.cli.main", "classwise.training.train"])
 
 
 def start(*arguments: Any, log: Path, **environment: str) -> BaseProcess:

@@ -12,8 +12,8 @@ from scipy import stats
 from torch import Tensor
 from torch.nn import functional as F
 
-from classwise import draws
-from classwise.errors import UserError
+from classwise.core import rng
+from classwise.core.errors import UserError
 from classwise.training import augment
 from classwise.training.augment import Augment, Colour, Crop, Flip, ResizedCrop, Rotate
 
@@ -21,11 +21,11 @@ ALL = ["crop:padding=3", "crop:padding=2,fill=reflect", "flip", "colour", "rotat
 
 
 def images(count: int, channels: int = 3, height: int = 8, width: int = 8) -> Tensor:
-    return draws.uniform(draws.keys(0, torch.arange(count)), (channels, height, width))
+    return rng.uniform(rng.keys(0, torch.arange(count)), (channels, height, width))
 
 
 def keys(count: int, seed: int = 1) -> Tensor:
-    return draws.keys(seed, torch.arange(count))
+    return rng.keys(seed, torch.arange(count))
 
 
 def column(*numbers: float) -> Tensor:
@@ -50,7 +50,7 @@ def test_a_crop_by_hand(fill: str, expected: list[list[float]]) -> None:
 
 
 def test_crops_are_the_windows_of_the_padded_image() -> None:
-    x, u = images(50, height=6, width=9), draws.uniform(keys(50), (2,))
+    x, u = images(50, height=6, width=9), rng.uniform(keys(50), (2,))
     found = Crop(padding=2).apply(x, u)
     padded = F.pad(x, (2, 2, 2, 2))
     for place in range(50):
@@ -138,7 +138,7 @@ def test_angles_fill_their_range() -> None:
 
 def test_a_resized_crop_is_the_part_resized() -> None:
     """Against torch's own antialiased bilinear resizing of the part cut out, shrinking and enlarging."""
-    x, u = images(30, height=20, width=28), draws.uniform(keys(30), (ResizedCrop.numbers,))
+    x, u = images(30, height=20, width=28), rng.uniform(keys(30), (ResizedCrop.numbers,))
     transform = ResizedCrop(size=11, scale=(0.1, 1.0))
     found = transform.apply(x, u)
     heights, widths = transform.boxes(20, 28, u[:, :-2])
@@ -153,7 +153,7 @@ def test_a_resized_crop_is_the_part_resized() -> None:
 
 def test_the_parts_have_the_wanted_areas_and_proportions() -> None:
     transform = ResizedCrop(size=8, scale=(0.2, 0.6))
-    heights, widths = transform.boxes(200, 200, draws.uniform(keys(4000), (20,)))
+    heights, widths = transform.boxes(200, 200, rng.uniform(keys(4000), (20,)))
     area, ratio = (heights * widths / 200**2).numpy(), (widths / heights).log().numpy()
     assert stats.kstest(area, stats.uniform(0.2, 0.4).cdf).pvalue > 1e-3
     assert stats.kstest(ratio, stats.uniform(math.log(3 / 4), 2 * math.log(4 / 3)).cdf).pvalue > 1e-3
@@ -218,7 +218,7 @@ def test_attacks_draw_other_numbers_from_the_same_key() -> None:
     x[..., 0] = 1
     flipped = augment.parse("flip")(x, key)[:, 0, 0, 1].numpy()
     for stream in range(8):
-        start = draws.uniform(key, (1,), stream)[:, 0].numpy()
+        start = rng.uniform(key, (1,), stream)[:, 0].numpy()
         assert abs(np.corrcoef(flipped, start)[0, 1]) < 0.09  # 4 standard errors
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.training import averaging
 from classwise.training.averaging import Average, Averaging, Ema, Fawa, Swa, averaged, estimate_batch_norm
 

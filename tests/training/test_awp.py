@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.training import awp
 from classwise.training.awp import Awp
 

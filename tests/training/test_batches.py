@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from classwise.datasets.images import ArrayPixels, Images
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.data.images import ArrayPixels, Images
 from classwise.training.batches import Source
 from classwise.training.pseudo import PseudoLabelled
 

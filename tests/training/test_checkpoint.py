@@ -15,8 +15,8 @@ import torch
 from small_runs import Killed, assert_same_run, content, dying_after, history, run, small
 from torch import nn
 
-from classwise import datasets
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.data import load as load_data
 from classwise.training import pseudo
 from classwise.training.checkpoint import Checkpoints, Progress
 
@@ -57,7 +57,7 @@ def made(kind: str, folder: Path, once: Path) -> dict[str, Any]:
     if kind == "frl_rwrm":
         tree["model"]["weights"] = str(once / "best.pt")
     if kind == "rst":
-        images = datasets.load("digits", split="test").subset(limit=30)
+        images = load_data("digits", split="test").subset(limit=30)
         pseudo.write_pseudo(folder / "extra.npz", images, images.labels - (images.labels == 3) * 4, np.ones(30))
         tree["data"]["extra"] = str(folder / "extra.npz")
     return tree

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
-from classwise.errors import UserError
-from classwise.records import COLUMNS, AttackInfo, Meta, Records
+from classwise.core.errors import UserError
+from classwise.core.records import COLUMNS, AttackInfo, Meta, Records
 from classwise.training import history
 
 NAMES = ("cat", "dog")

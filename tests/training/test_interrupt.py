@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from small_runs import assert_same_run, content, run, small
 
-from classwise.stopping import exit_code
+from classwise.core.stopping import exit_code
 from classwise.training.interrupt import Interrupted, interruptible
 from classwise.training.step import Stepper
 

@@ -9,8 +9,8 @@ import tomli_w
 import torch
 from small_runs import assert_same, content, dying_after, run, small
 
-from classwise.errors import UserError
-from classwise.results import read_config
+from classwise.core.errors import UserError
+from classwise.results.audit_result import read_config
 from classwise.training.checkpoint import Checkpoints
 from classwise.training.train import Trained
 

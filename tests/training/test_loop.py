@@ -18,13 +18,14 @@ from small_runs import assert_same, content, run, small
 from torch import Tensor, nn
 
 import classwise as cw
-from classwise import datasets, methods
-from classwise.datasets.images import Images
-from classwise.errors import UserError
-from classwise.evaluation.speed import follow
+from classwise import methods
+from classwise.core.errors import UserError
+from classwise.data import load as load_data
+from classwise.data.images import Images
+from classwise.engine.attack_copy import follow
 from classwise.methods.method import Batch, Loss, State
 from classwise.models import load_model
-from classwise.results import Audit
+from classwise.results.audit_result import Audit
 from classwise.training import history, loop, prepare, pseudo
 from classwise.training.processes import Processes
 from classwise.training.seen import Seen, meta_of, to_records
@@ -45,7 +46,7 @@ def robust(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def extra(tmp_path_factory: pytest.TempPathFactory, robust: Path) -> Path:
     """Digits that the robust model labelled."""
     path = tmp_path_factory.mktemp("extra") / "extra.npz"
-    images = datasets.load("digits", split="test").subset(limit=40)
+    images = load_data("digits", split="test").subset(limit=40)
     pseudo.write_pseudo(path, images, *pseudo.label(load_model(robust), images, 0.12))
     return path
 

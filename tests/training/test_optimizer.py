@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.training import optimizer
 from classwise.training.optimizer import Adam, Sgd
 

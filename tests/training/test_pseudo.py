@@ -11,10 +11,10 @@ import torch
 from small_runs import content, run, small
 from torch import Tensor, nn
 
-from classwise import datasets
-from classwise.cli import main
-from classwise.datasets.images import ArrayPixels, Images
-from classwise.errors import UserError
+from classwise.cli.main import main
+from classwise.core.errors import UserError
+from classwise.data import load as load_data
+from classwise.data.images import ArrayPixels, Images
 from classwise.training import pseudo
 
 
@@ -66,7 +66,7 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     pseudo.write_pseudo(path, images, np.array([0, 2]), np.ones(2))
     with pytest.raises(UserError, match=r"has labels 0…2; expected −1…1"):
         pseudo.read_pseudo(path, images)
-    digits = datasets.load("digits", split="test").subset(limit=3)
+    digits = load_data("digits", split="test").subset(limit=3)
     pseudo.write_pseudo(path, digits, np.array([0, 1, 0]), np.ones(3))
     with pytest.raises(UserError, match=r"holds images of shape \(3, 1, 8, 8\).*the data has \(1, 2, 2\) each"):
         pseudo.read_pseudo(path, images)
@@ -87,7 +87,7 @@ def test_from_the_command_line_to_a_training(
     assert not ended.value.code
     with np.load(out) as made:
         labelled = int((made["labels"] >= 0).sum())
-        images = datasets.load("digits", split="test").subset(50)
+        images = load_data("digits", split="test").subset(50)
         with torch.no_grad():
             answers = teacher.model()(images.batch(np.arange(50))[0]).argmax(1).numpy()
         sure = made["confidence"] >= 0.4

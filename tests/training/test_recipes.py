@@ -14,9 +14,10 @@ import pytest
 import torch
 
 import classwise as cw
-from classwise import methods, spec
-from classwise.datasets import cifar10
-from classwise.errors import UserError
+from classwise import methods
+from classwise.core import spec
+from classwise.core.errors import UserError
+from classwise.data import cifar10
 from classwise.models import registry
 from classwise.training import augment, averaging, optimizer, recipe, schedule
 from classwise.training.awp import Awp
@@ -37,7 +38,7 @@ SMALL: dict[str, Any] = {
 
 def class_names(data: str) -> tuple[str, ...]:
     """Those of a data set; ImageNet's are on the disk of whoever has it."""
-    module = importlib.import_module(f"classwise.datasets.{spec.split(data)[0]}")
+    module = importlib.import_module(f"classwise.data.{spec.split(data)[0]}")
     found: tuple[str, ...] = getattr(module, "CLASS_NAMES", ()) or tuple(f"n{i:08}" for i in range(1000))
     return found
 

@@ -13,10 +13,10 @@ from small_runs import RECIPE, content, history, run, small, start, written
 from torch import nn
 
 import classwise as cw
-from classwise.cli import app
-from classwise.errors import UserError
+from classwise.cli.main import app
+from classwise.core.errors import UserError
+from classwise.core.spec import exact, number
 from classwise.models import read_checkpoint
-from classwise.spec import exact, number
 from classwise.training.audit_command import audit_command, audit_data
 from classwise.training.train import Trained
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.training import schedule
 from classwise.training.schedule import Constant, Cosine, Cyclic, Knots, Schedule, Step
 

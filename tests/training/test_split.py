@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from classwise.datasets.images import ArrayPixels, Images
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.data.images import ArrayPixels, Images
 from classwise.training.split import hold_out
 
 LABELS = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 0])

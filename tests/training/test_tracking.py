@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.training import tracking
 from classwise.training.tracking import Trackers, open_trackers
 

@@ -15,8 +15,8 @@ from small_runs import history, net_file, run, small
 from torch import nn
 
 import classwise as cw
-from classwise.datasets.images import ArrayPixels, Images
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.data.images import ArrayPixels, Images
 from classwise.training.step import Stepper
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

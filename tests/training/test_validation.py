@@ -11,10 +11,11 @@ from small_runs import run, small
 from torch import nn
 
 import classwise as cw
-from classwise import attacks, datasets
-from classwise.datasets.images import Images
-from classwise.evaluation.speed import follow
-from classwise.records import CLEAN, Protocol, Records
+from classwise import attacks
+from classwise.core.records import CLEAN, Protocol, Records
+from classwise.data import load as load_data
+from classwise.data.images import Images
+from classwise.engine.attack_copy import follow
 from classwise.training.processes import Processes
 from classwise.training.validation import Validation, _joined
 
@@ -23,7 +24,7 @@ EPS = 0.1
 
 @pytest.fixture(scope="module")
 def images() -> Images:
-    return datasets.load("digits", split="test").subset(per_class=4)
+    return load_data("digits", split="test").subset(per_class=4)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +79,7 @@ def test_the_history_is_of_the_images_held_out(tmp_path: Path) -> None:
     tree = small(tmp_path, "normed", data={"per_class": 20, "validation": 8}, validate={"protocol": "any"})
     done = run(tree, tmp_path / "run")
     last = done.history.iloc[-1]
-    chosen = datasets.load("digits", split="train").subset(per_class=20)
+    chosen = load_data("digits", split="train").subset(per_class=20)
     held = np.sort(np.concatenate([np.flatnonzero(chosen.labels == k)[-8:] for k in range(10)]))
     audit = cw.audit(done.model("last"), chosen.take(held), "pgd-2", EPS, progress=False)
     by_class = audit.by_class("pgd-2").set_index("class")["accuracy"]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from classwise.records import COLUMNS, AttackInfo, Meta, Records
+from classwise.core.records import COLUMNS, AttackInfo, Meta, Records
 from classwise.training.checkpoint import Progress
 from classwise.training.watch import Watch, class_bars, line, show_trained
 

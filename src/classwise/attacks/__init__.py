@@ -13,9 +13,9 @@ import pkgutil
 from collections.abc import Sequence
 from typing import Any
 
-from classwise import spec
-from classwise.attacks.rows import Attack, Model, Rows, craft
-from classwise.errors import UserError, unknown
+from classwise.attacks.attack import Attack, Model, Rows, craft
+from classwise.core import spec
+from classwise.core.errors import UserError, unknown
 
 __all__ = ["Attack", "Model", "Rows", "craft", "describe", "names", "parse", "settings", "usage", "written"]
 

@@ -27,11 +27,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from classwise import draws, spec
-from classwise.attacks.rows import Model, Rows, value_and_gradient
-from classwise.losses import cross_entropy
-from classwise.spec import Count, Share, Steps
-from classwise.threat import Norm, choose, norms, per_example, project, steepest_step
+from classwise.attacks.attack import Model, Rows, value_and_gradient
+from classwise.core import rng, spec
+from classwise.core.losses import cross_entropy
+from classwise.core.spec import Count, Share, Steps
+from classwise.core.threat import Norm, choose, norms, per_example, project, steepest_step
 
 _MOMENTUM = 0.75  # the paper's α: the share of the gradient step against that of the last move
 
@@ -133,7 +133,7 @@ def windows(iterations: int) -> tuple[int, ...]:
 def _on_the_sphere(rows: Rows, norm: Norm) -> Tensor:
     """A random point at distance ε in the given norm; not clamped to the pixel range."""
     x, key = rows["x"], rows["key"]
-    u = 2 * draws.uniform(key, x.shape[1:]) - 1 if norm == "linf" else draws.normal(key, x.shape[1:])
+    u = 2 * rng.uniform(key, x.shape[1:]) - 1 if norm == "linf" else rng.normal(key, x.shape[1:])
     return x + u.to(x.dtype) * per_example(rows["eps"] / norms(u, norm), x)
 
 

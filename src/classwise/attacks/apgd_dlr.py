@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from classwise.attacks.apgd_ce import ApgdCe
-from classwise.attacks.rows import Rows
-from classwise.losses import dlr
+from classwise.attacks.attack import Rows
+from classwise.core.losses import dlr
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from classwise.attacks.apgd_ce import Apgd
-from classwise.attacks.rows import Model, Rows
-from classwise.losses import targeted_dlr
-from classwise.spec import Count
-from classwise.threat import Norm
+from classwise.attacks.attack import Model, Rows
+from classwise.core.losses import targeted_dlr
+from classwise.core.spec import Count
+from classwise.core.threat import Norm
 
 
 @dataclass(frozen=True)

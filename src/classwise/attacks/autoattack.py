@@ -12,15 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from classwise import spec
 from classwise.attacks.apgd_ce import ApgdCe
 from classwise.attacks.apgd_dlr import ApgdDlr
 from classwise.attacks.apgd_t import ApgdT
+from classwise.attacks.attack import Attack
 from classwise.attacks.fab import Fab
 from classwise.attacks.fab_t import FabT
-from classwise.attacks.rows import Attack
 from classwise.attacks.square import Square
-from classwise.spec import Count
+from classwise.core import spec
+from classwise.core.spec import Count
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from classwise.attacks.rows import Model, Rows
-from classwise.threat import Norm
+from classwise.attacks.attack import Model, Rows
+from classwise.core.threat import Norm
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from classwise import spec
-from classwise.attacks.rows import Model, Rows, value_and_gradient
-from classwise.errors import UserError
-from classwise.losses import margin
-from classwise.spec import OpenShare, Positive, Steps
-from classwise.threat import Norm, choose, norms, wide
+from classwise.attacks.attack import Model, Rows, value_and_gradient
+from classwise.core import spec
+from classwise.core.errors import UserError
+from classwise.core.losses import margin
+from classwise.core.spec import OpenShare, Positive, Steps
+from classwise.core.threat import Norm, choose, norms, wide
 
 _EDGE = 0.999999  # keeps artanh finite at pixels of 0 and 1
 _SMALLEST_TAU = 1 / 256

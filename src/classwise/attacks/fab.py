@@ -2,7 +2,7 @@
 
 At x' every difference of logits f_j = z_j − z_y is replaced by its linearisation; the class whose plane {f_j = 0} is
 nearest, by |f_j(x')| / ‖∇f_j(x')‖ in the dual norm, is gone for. With d_1 and d_2 the steps from x' and from x to the
-nearest point of that plane in the pixel box (classwise.hyperplane) and a_i = ‖d_i‖:
+nearest point of that plane in the pixel box (classwise.attacks.hyperplane) and a_i = ‖d_i‖:
 
     α  = min(a_1 / (a_1 + a_2), α_max)
     x' ← clamp((1 − α)(x' + η d_1) + α (x + η d_2))
@@ -23,12 +23,12 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from classwise import draws, spec
-from classwise.attacks.rows import Model, Rows
-from classwise.errors import UserError
-from classwise.hyperplane import nearest_step
-from classwise.spec import Bounds, Count, OpenShare, Share, Steps
-from classwise.threat import Norm, choose, norms, wide
+from classwise.attacks.attack import Model, Rows
+from classwise.attacks.hyperplane import nearest_step
+from classwise.core import rng, spec
+from classwise.core.errors import UserError
+from classwise.core.spec import Bounds, Count, OpenShare, Share, Steps
+from classwise.core.threat import Norm, choose, norms, wide
 
 _SMALLEST = 1e-8  # least length of a step, so that α is a number where x' is on the plane
 
@@ -137,7 +137,7 @@ def dual_norms(g: Tensor, norm: Norm) -> Tensor:
 
 def random_start(x: Tensor, eps: Tensor, key: Tensor, norm: Norm) -> Tensor:
     """A random point at distance ε/2, clamped: for linf a direction uniform in the cube, for l2 on the sphere."""
-    noise = 2 * draws.uniform(key, x.shape[1:]) - 1 if norm == "linf" else draws.normal(key, x.shape[1:])
+    noise = 2 * rng.uniform(key, x.shape[1:]) - 1 if norm == "linf" else rng.normal(key, x.shape[1:])
     noise = noise.to(x.dtype)
     return (x + noise * wide(eps / (2 * norms(noise, norm)), x)).clamp_(0, 1)
 

@@ -13,10 +13,10 @@ import dataclasses
 from dataclasses import dataclass
 
 from classwise.attacks.apgd_t import ranked_target
+from classwise.attacks.attack import Model, Rows, value_and_gradient
 from classwise.attacks.fab import Boundary, Plane, difference
-from classwise.attacks.rows import Model, Rows, value_and_gradient
-from classwise.spec import Count
-from classwise.threat import Norm
+from classwise.core.spec import Count
+from classwise.core.threat import Norm
 
 
 @dataclass(frozen=True)

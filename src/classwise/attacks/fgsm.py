@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from classwise.attacks.pgd import Pgd, Start
-from classwise.spec import Steps
+from classwise.core.spec import Steps
 
 
 @dataclass(frozen=True)

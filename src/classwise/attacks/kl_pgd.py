@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from classwise.attacks.attack import Model, Rows
 from classwise.attacks.pgd import Pgd, Start
-from classwise.attacks.rows import Model, Rows
-from classwise.errors import UserError
-from classwise.losses import kl
-from classwise.spec import Steps
-from classwise.threat import Norm
+from classwise.core.errors import UserError
+from classwise.core.losses import kl
+from classwise.core.spec import Steps
+from classwise.core.threat import Norm
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from classwise.attacks.pgd import Pgd
-from classwise.losses import margin
-from classwise.spec import NonNegative, Steps
+from classwise.core.losses import margin
+from classwise.core.spec import NonNegative, Steps
 
 
 @dataclass(frozen=True)

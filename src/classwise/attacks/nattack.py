@@ -23,11 +23,11 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from classwise import draws, spec
-from classwise.attacks.rows import Model, Rows, select
-from classwise.losses import margin
-from classwise.spec import Bounds, Count, Positive, Steps
-from classwise.threat import Norm, choose, project
+from classwise.attacks.attack import Model, Rows, select
+from classwise.core import rng, spec
+from classwise.core.losses import margin
+from classwise.core.spec import Bounds, Count, Positive, Steps
+from classwise.core.threat import Norm, choose, project
 
 _START, _NOISE = 0, 1  # streams of an example's random numbers
 _LOG_FLOOR = math.log(1e-30)
@@ -61,7 +61,7 @@ class Nattack:
 
     def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
         x = rows["x"]
-        rows = {**rows, "mean": 0.001 * draws.normal(rows["key"], x.shape[1:], _START).to(x.dtype)}
+        rows = {**rows, "mean": 0.001 * rng.normal(rows["key"], x.shape[1:], _START).to(x.dtype)}
         x_adv = _image(_centre(rows), x, rows["eps"], norm)
         with torch.no_grad():  # here, as later rounds hand on the last test's answer
             z = model(x_adv)
@@ -128,11 +128,11 @@ def _image(u: Tensor, x: Tensor, eps: Tensor, norm: Norm) -> Tensor:
 def _noise(rows: Rows, size: int) -> Tensor:
     """N(0,1) of shape (B, size, …), from the example's key and its round.
 
-    `draws.normal` would take longer than the model: here each example has torch's generator, seeded by its key and
+    `rng.normal` would take longer than the model: here each example has torch's generator, seeded by its key and
     round. On the CPU, so that every device sees the same numbers.
     """
     x = rows["x"]
-    seeds = draws.keys(0, draws.keys(0, rows["key"], _NOISE) + rows["t"]).tolist()
+    seeds = rng.keys(0, rng.keys(0, rows["key"], _NOISE) + rows["t"]).tolist()
     generator = torch.Generator()
     drawn = [torch.randn(size, *x.shape[1:], generator=generator.manual_seed(seed)) for seed in seeds]
     return torch.stack(drawn).to(x.device, x.dtype)

@@ -10,11 +10,11 @@ from typing import ClassVar, Literal
 
 import torch
 
-from classwise import draws, spec
+from classwise.attacks.attack import Model, Rows
 from classwise.attacks.pgd import random_start
-from classwise.attacks.rows import Model, Rows
-from classwise.spec import Steps
-from classwise.threat import Norm, norms, per_example, project
+from classwise.core import rng, spec
+from classwise.core.spec import Steps
+from classwise.core.threat import Norm, norms, per_example, project
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Noise:
 
     def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
         x, eps = rows["x"], rows["eps"]
-        key = draws.keys(0, rows["key"], stream=1) + rows["t"]
+        key = rng.keys(0, rows["key"], stream=1) + rows["t"]
         if self.where == "uniform":
             x_adv = random_start(x, eps, key, norm, "uniform")
         elif norm == "linf":
-            x_adv = x + per_example(eps, x) * (draws.uniform(key, x.shape[1:]) - 0.5).sign().to(x.dtype)
+            x_adv = x + per_example(eps, x) * (rng.uniform(key, x.shape[1:]) - 0.5).sign().to(x.dtype)
         else:
-            direction = draws.normal(key, x.shape[1:])
+            direction = rng.normal(key, x.shape[1:])
             unit = direction / per_example(norms(direction, "l2"), direction)
             x_adv = x + per_example(eps, x) * unit.to(x.dtype)
         return {**rows, "x_adv": project(x_adv, x, eps, norm)}

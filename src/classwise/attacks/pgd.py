@@ -16,12 +16,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from classwise import draws, spec
-from classwise.attacks.rows import Model, Rows, value_and_gradient
-from classwise.errors import UserError
-from classwise.losses import cross_entropy
-from classwise.spec import Count, Natural, Positive, Steps
-from classwise.threat import Norm, norms, per_example, project, steepest_step
+from classwise.attacks.attack import Model, Rows, value_and_gradient
+from classwise.core import rng, spec
+from classwise.core.errors import UserError
+from classwise.core.losses import cross_entropy
+from classwise.core.spec import Count, Natural, Positive, Steps
+from classwise.core.threat import Norm, norms, per_example, project, steepest_step
 
 Start = Literal["uniform", "gaussian", "none"]
 
@@ -91,13 +91,13 @@ def random_start(x: Tensor, eps: Tensor, key: Tensor, norm: Norm, style: Start) 
     if style == "none":
         return x.clone()
     if style == "gaussian":
-        return x + 0.001 * draws.normal(key, x.shape[1:], _START).to(x.dtype)
+        return x + 0.001 * rng.normal(key, x.shape[1:], _START).to(x.dtype)
     radius = per_example(eps, x)
     if norm == "linf":
-        return x + radius * (2 * draws.uniform(key, x.shape[1:], _START) - 1).to(x.dtype)
+        return x + radius * (2 * rng.uniform(key, x.shape[1:], _START) - 1).to(x.dtype)
     # Uniform in a d-ball: a Gaussian direction, and a radius distributed as U^(1/d).
-    direction = draws.normal(key, x.shape[1:], _START)
-    length = draws.uniform(key, (1,), _RADIUS)[:, 0] ** (1 / math.prod(x.shape[1:]))
+    direction = rng.normal(key, x.shape[1:], _START)
+    length = rng.uniform(key, (1,), _RADIUS)[:, 0] ** (1 / math.prod(x.shape[1:]))
     return x + radius * (direction * per_example(length / norms(direction, "l2"), direction)).to(x.dtype)
 
 
@@ -110,7 +110,7 @@ def choose_target(model: Model, rows: Rows, target: int | str) -> Tensor:
         z = model(rows["x"])
     own = torch.zeros_like(z, dtype=torch.bool).scatter(1, y[:, None], True)
     if target == "random":
-        shift = 1 + draws.integer(rows["key"], z.shape[1] - 1, _TARGET)
+        shift = 1 + rng.integer(rows["key"], z.shape[1] - 1, _TARGET)
         return (y + shift) % z.shape[1]
     if target == "likely":
         return z.masked_fill(own, float("-inf")).argmax(1)

@@ -25,12 +25,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from classwise import draws, spec
-from classwise.attacks.rows import Model, Rows
-from classwise.errors import UserError
-from classwise.losses import margin
-from classwise.spec import Count, PositiveShare, Steps
-from classwise.threat import Norm, norms
+from classwise.attacks.attack import Model, Rows
+from classwise.core import rng, spec
+from classwise.core.errors import UserError
+from classwise.core.losses import margin
+from classwise.core.spec import Count, PositiveShare, Steps
+from classwise.core.threat import Norm, norms
 
 _HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # last query before p is halved, of 10,000
 _SCHEDULE = 10_000
@@ -91,7 +91,7 @@ class Square:
         x = rows["x"]
         channels, height, width = x.shape[1:]
         side = torch.tensor(self.sides(height, width, "linf"), device=x.device)[self.halvings(rows["t"])]
-        u = draws.uniform(rows["key"], (2 + channels,), rows["t"] + 1)
+        u = rng.uniform(rows["key"], (2 + channels,), rows["t"] + 1)
         window = _window(_corner(u[:, :2], side, height, width), side, height, width)
         return torch.where(window, _signed(x, rows["eps"], u[:, 2:, None, None]), rows["x_best"])
 
@@ -101,7 +101,7 @@ class Square:
         channels, height, width = x.shape[1:]
         sides, level = self.sides(height, width, "l2"), self.halvings(t)
         side = torch.tensor(sides, device=x.device)[level]
-        u = draws.uniform(rows["key"], (5 + channels,), t + 1)
+        u = rng.uniform(rows["key"], (5 + channels,), t + 1)
         corner = _corner(u[:, :2], side, height, width)
         into = _window(corner, side, height, width)
         out_of = _window(_corner(u[:, 2:4], side, height, width), side, height, width)
@@ -119,7 +119,7 @@ class Square:
 def _stripes(rows: Rows) -> Tensor:
     """x ± ε, one random sign per column and channel."""
     x = rows["x"]
-    u = draws.uniform(rows["key"], (x.shape[1], 1, x.shape[3]), _START)
+    u = rng.uniform(rows["key"], (x.shape[1], 1, x.shape[3]), _START)
     return _signed(x, rows["eps"], u)
 
 
@@ -130,7 +130,7 @@ def _pyramids(rows: Rows) -> Tensor:
     side = max(min(height, width) // _GRID, 1)
     down, across = height // side, width // side
     eta = _eta(side).to(x)
-    u = draws.uniform(rows["key"], (1 + channels, down, 1, across, 1), _START)
+    u = rng.uniform(rows["key"], (1 + channels, down, 1, across, 1), _START)
     tiles = torch.where(u[:, :1] < 0.5, eta[:, None, :], eta.T[:, None, :]) * _sign(u[:, 1:]).to(x.dtype)
     grid = tiles.reshape(len(x), channels, down * side, across * side)
     top, left = (height - down * side) // 2, (width - across * side) // 2

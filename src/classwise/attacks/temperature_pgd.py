@@ -7,7 +7,7 @@ ordinary logits (argmax does not depend on T).
 
 In float32 the papers' loss loses its gradient when the scaled gap (z_y − z_j)/T is large: the true class's part
 from about 17, everything from about 104, and the image then stays where it is. `sound=true` ascends the log-odds
-instead (classwise.losses.log_odds): the same direction in exact arithmetic, but one that cannot underflow.
+instead (classwise.core.losses.log_odds): the same direction in exact arithmetic, but one that cannot underflow.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from classwise.attacks.pgd import Pgd
-from classwise.losses import cross_entropy, log_odds
-from classwise.spec import Positive
+from classwise.core.losses import cross_entropy, log_odds
+from classwise.core.spec import Positive
 
 
 @dataclass(frozen=True)

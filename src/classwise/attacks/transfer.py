@@ -29,10 +29,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from classwise import attacks, spec
-from classwise.attacks.rows import Attack, Model, Rows, for_classes, fresh, handed_over, over, select
-from classwise.errors import UserError
-from classwise.threat import Norm
+from classwise import attacks
+from classwise.attacks.attack import Attack, Model, Rows, for_classes, fresh, handed_over, over, select
+from classwise.core import spec
+from classwise.core.errors import UserError
+from classwise.core.threat import Norm
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
-from classwise import spec
+from classwise.core import spec
 from classwise.methods.method import Batch, Loss, Method, State
 
 __all__ = [

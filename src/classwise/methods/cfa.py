@@ -20,13 +20,13 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from classwise.attacks.rows import Attack
+from classwise.attacks.attack import Attack
+from classwise.core.records import Records
+from classwise.core.spec import Natural, NonNegative
 from classwise.methods.madry import Madry
 from classwise.methods.method import Batch, Loss, State, craft
 from classwise.methods.trades import Trades
 from classwise.metrics import accuracy
-from classwise.records import Records
-from classwise.spec import Natural, NonNegative
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from classwise.attacks.pgd import Pgd
+from classwise.core.records import CLEAN, WORST_CASE, Records
+from classwise.core.spec import NonNegative, PositiveShare
 from classwise.methods.frl_rw import Excess, Limit, class_weights, climb
 from classwise.methods.method import Batch, Loss, State, by_class, craft, held_out
 from classwise.methods.trades import Trades
 from classwise.metrics import accuracy
-from classwise.records import CLEAN, WORST_CASE, Records
-from classwise.spec import NonNegative, PositiveShare
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ import numpy as np
 from torch import Tensor, nn
 
 from classwise.attacks.kl_pgd import KlPgd
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.core.records import Array, Records
+from classwise.core.spec import Bounds, NonNegative
 from classwise.methods.method import Batch, State, craft
 from classwise.methods.trades import Trades
-from classwise.metrics.intervals import ratio
-from classwise.records import Array, Records
-from classwise.spec import Bounds, NonNegative
+from classwise.stats.intervals import ratio
 
 _LEAST = 0.05  # weight
 

@@ -14,10 +14,10 @@ from typing import Literal
 
 from torch import Tensor
 
+from classwise.attacks.attack import Attack
 from classwise.attacks.pgd import Pgd
-from classwise.attacks.rows import Attack
+from classwise.core.spec import Steps
 from classwise.methods.madry import Madry
-from classwise.spec import Steps
 
 
 @dataclass(frozen=True)

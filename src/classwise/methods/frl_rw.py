@@ -24,13 +24,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from classwise.attacks.attack import Attack
 from classwise.attacks.pgd import Pgd
-from classwise.attacks.rows import Attack
+from classwise.core.records import CLEAN, Array, Records
+from classwise.core.spec import Bounds, Count, NonNegative
 from classwise.methods.method import Batch, ClassValues, Loss, State, by_class, held_out
 from classwise.methods.trades import Trades
 from classwise.metrics import accuracy
-from classwise.records import CLEAN, Array, Records
-from classwise.spec import Bounds, Count, NonNegative
 
 _ATTACK = "frl"  # PGD-20 on validation images
 

@@ -17,11 +17,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.core.records import Records
+from classwise.core.spec import NonNegative, Positive
 from classwise.methods.frl_rw import Excess, FrlRw
 from classwise.methods.method import Batch, State, by_class, craft, held_out
-from classwise.records import Records
-from classwise.spec import NonNegative, Positive
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from classwise.attacks.attack import Attack, Model
 from classwise.attacks.kl_pgd import KlPgd
 from classwise.attacks.pgd import Start
-from classwise.attacks.rows import Attack, Model
-from classwise.errors import UserError
-from classwise.losses import cross_entropy, kl
+from classwise.core.errors import UserError
+from classwise.core.losses import cross_entropy, kl
+from classwise.core.spec import Bounds, Positive
 from classwise.methods.madry import Madry
 from classwise.methods.method import Batch, ClassValues, Loss, State, by_class, craft
-from classwise.spec import Bounds, Positive
 
 _SCALES = {"madry": 10.0, "trades": 15.0}
 _BETA = 6.0

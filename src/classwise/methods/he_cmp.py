@@ -22,11 +22,11 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.core.spec import Bounds, Positive, PositiveShare
 from classwise.methods.he import AngularMargin, He
 from classwise.methods.he_lis import interpolated, refuse_scale
 from classwise.methods.method import Batch, State
-from classwise.spec import Bounds, Positive, PositiveShare
 
 _STEPS = 20  # of Newton's method
 _TINY = torch.finfo(torch.float32).tiny  # where all classes tie

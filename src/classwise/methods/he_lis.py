@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.core.spec import Positive, PositiveShare
 from classwise.methods.he import AngularMargin, He
 from classwise.methods.method import Batch
-from classwise.spec import Positive, PositiveShare
 
 
 @dataclass(frozen=True)

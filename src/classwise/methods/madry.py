@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from classwise.attacks.attack import Attack, Model
 from classwise.attacks.pgd import Pgd, Start
-from classwise.attacks.rows import Attack, Model
-from classwise.losses import cross_entropy
+from classwise.core.losses import cross_entropy
+from classwise.core.spec import Positive, Steps
 from classwise.methods.method import Batch, Loss, Method, State, craft, logits
-from classwise.spec import Positive, Steps
 
 
 @dataclass(frozen=True)

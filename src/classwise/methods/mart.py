@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from classwise.attacks.pgd import Start
-from classwise.losses import best_other, cross_entropy
+from classwise.core.losses import best_other, cross_entropy
 from classwise.methods.madry import Madry
 from classwise.methods.method import Batch, ClassValues, Loss, State, both, by_class
 

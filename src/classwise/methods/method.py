@@ -16,12 +16,13 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from classwise import attacks, spec
-from classwise.attacks.rows import Attack, Model
-from classwise.errors import UserError, place_of
-from classwise.records import Records
-from classwise.spec import NonNegative, Positive
-from classwise.threat import Norm
+from classwise import attacks
+from classwise.attacks.attack import Attack, Model
+from classwise.core import spec
+from classwise.core.errors import UserError, place_of
+from classwise.core.records import Records
+from classwise.core.spec import NonNegative, Positive
+from classwise.core.threat import Norm
 
 State: TypeAlias = dict[str, Tensor]
 
@@ -42,7 +43,7 @@ class Loss(NamedTuple):
 class Batch:
     """What a method is given of a batch.
 
-    key: each example's random numbers (classwise.draws), new in every epoch.
+    key: each example's random numbers (classwise.core.rng), new in every epoch.
     eps: each example's radius, before the class's margin.
     fast: the current weights in eval mode, batch-norm folded, without parameter gradients: for attacks.
     epoch: epochs done so far, the fraction of the current one included. epochs: how many there will be.

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from classwise.losses import cross_entropy, kl
+from classwise.core.losses import cross_entropy, kl
 from classwise.methods.method import Batch, Loss, State, both
 from classwise.methods.trades import Trades
 

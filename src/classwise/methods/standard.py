@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from classwise.losses import cross_entropy
+from classwise.core.losses import cross_entropy
 from classwise.methods.method import Batch, Loss, Method, State, logits
 
 

@@ -17,10 +17,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import nn
 
+from classwise.attacks.attack import Attack
 from classwise.attacks.kl_pgd import KlPgd
 from classwise.attacks.pgd import Start
-from classwise.attacks.rows import Attack
-from classwise.losses import cross_entropy, kl
+from classwise.core.losses import cross_entropy, kl
 from classwise.methods.madry import Madry
 from classwise.methods.method import Batch, ClassValues, Loss, State, both, by_class
 

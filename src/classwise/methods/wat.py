@@ -29,13 +29,13 @@ import torch
 from scipy.special import rel_entr
 from torch import Tensor
 
-from classwise.attacks.rows import Attack
-from classwise.errors import UserError
+from classwise.attacks.attack import Attack
+from classwise.core.errors import UserError
+from classwise.core.records import CLEAN, Array, Records
+from classwise.core.spec import Bounds, Count
 from classwise.methods.method import State, by_class, held_out
 from classwise.methods.trades import Trades
-from classwise.metrics.intervals import ratio
-from classwise.records import CLEAN, Array, Records
-from classwise.spec import Bounds, Count
+from classwise.stats.intervals import ratio
 
 _ATTACK = "wat"  # the training attack on validation images
 DELTA = 0.05  # of Theorem 2: how often it may fail

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from classwise import spec
-from classwise.errors import unknown
+from classwise.core import spec
+from classwise.core.errors import unknown
+from classwise.core.records import Records
 from classwise.metrics import (
     accuracy,
     average,
@@ -31,7 +32,6 @@ from classwise.metrics import (
     vulnerable,
     worst,
 )
-from classwise.records import Records
 
 _NOT_METRICS = {"correlation", "intervals"}  # of numbers, not of records
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from classwise.metrics import confusion, intervals
-from classwise.metrics.intervals import Array, Interval
-from classwise.records import PerClass, Records
+from classwise.core.records import PerClass, Records
+from classwise.metrics import confusion
+from classwise.stats import intervals
+from classwise.stats.intervals import Array, Interval
 
 
 def compute(

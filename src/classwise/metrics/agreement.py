@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.core.records import Records
 from classwise.metrics import accuracy
-from classwise.records import Records
 
 
 @dataclass(frozen=True)

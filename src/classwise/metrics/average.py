@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from classwise.core.records import Records
 from classwise.metrics import accuracy
-from classwise.metrics.intervals import Estimate
-from classwise.records import Records
+from classwise.stats.intervals import Estimate
 
 
 def compute(records: Records) -> float:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from classwise.metrics import intervals, misclassified
-from classwise.metrics.intervals import Array
-from classwise.records import Records
+from classwise.core.records import Records
+from classwise.metrics import misclassified
+from classwise.stats import intervals
+from classwise.stats.intervals import Array
 
 
 @dataclass(frozen=True)

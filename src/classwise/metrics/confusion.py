@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from classwise.errors import UserError
-from classwise.metrics.intervals import Array, ratio
-from classwise.records import Records
+from classwise.core.errors import UserError
+from classwise.core.records import Records
+from classwise.stats.intervals import Array, ratio
 
 MOST_DENSE = 100  # classes up to which a summary holds the whole matrix
 

@@ -16,10 +16,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from classwise.errors import UserError, unknown
-from classwise.metrics import accuracy, intervals
-from classwise.metrics.intervals import Array
-from classwise.records import CLEAN, AttackInfo, PerClass, Records
+from classwise.core.errors import UserError, unknown
+from classwise.core.records import CLEAN, AttackInfo, PerClass, Records
+from classwise.metrics import accuracy
+from classwise.stats import intervals
+from classwise.stats.intervals import Array
 
 
 def compute(records: Records, confidence: float = 0.95) -> pd.DataFrame:

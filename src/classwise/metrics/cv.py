@@ -6,9 +6,9 @@ classes that have examples. Divide by 10⁴ for the unit of Li & Liu, AAAI 2023.
 
 from __future__ import annotations
 
+from classwise.core.records import Records
 from classwise.metrics import accuracy
-from classwise.metrics.intervals import Array
-from classwise.records import Records
+from classwise.stats.intervals import Array
 
 
 def compute(records: Records) -> float:

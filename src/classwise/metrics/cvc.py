@@ -11,9 +11,10 @@ from __future__ import annotations
 import numpy as np
 from scipy import special
 
-from classwise.errors import UserError
-from classwise.metrics import confusion, intervals
-from classwise.records import PerClass, Records
+from classwise.core.errors import UserError
+from classwise.core.records import PerClass, Records
+from classwise.metrics import confusion
+from classwise.stats import intervals
 
 
 def compute(records: Records, confidence: float = 0.95) -> PerClass:

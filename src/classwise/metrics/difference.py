@@ -19,11 +19,12 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from classwise.errors import UserError
-from classwise.metrics import accuracy, intervals
+from classwise.core.errors import UserError
+from classwise.core.records import Records
+from classwise.metrics import accuracy
 from classwise.metrics import paired as pairing
-from classwise.metrics.intervals import Array
-from classwise.records import Records
+from classwise.stats import intervals
+from classwise.stats.intervals import Array
 
 ALL = pairing.ALL
 

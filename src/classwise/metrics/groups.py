@@ -23,10 +23,11 @@ import pandas as pd
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from classwise.errors import UserError
-from classwise.metrics import confusion, intervals, superclass
-from classwise.metrics.intervals import Array
-from classwise.records import Records
+from classwise.core.errors import UserError
+from classwise.core.records import Records
+from classwise.metrics import confusion, superclass
+from classwise.stats import intervals
+from classwise.stats.intervals import Array
 
 _PERMUTATIONS = 9999
 _AT_ONCE = 1_000_000  # classes shuffled in one piece, to bound the memory

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from classwise.metrics import intervals, misclassified
-from classwise.metrics.intervals import Array
+from classwise.core.records import Records
+from classwise.metrics import misclassified
 from classwise.metrics.superclass import superclass_of
-from classwise.records import Records
+from classwise.stats import intervals
+from classwise.stats.intervals import Array
 
 _PERMUTATIONS = 999
 _ROUNDING = 1e-12  # sums of the same numbers in another order

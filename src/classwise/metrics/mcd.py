@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from classwise.core.records import Records
 from classwise.metrics import accuracy
-from classwise.metrics.intervals import Array
-from classwise.records import Records
+from classwise.stats.intervals import Array
 
 
 def compute(records: Records) -> float:

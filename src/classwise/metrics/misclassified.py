@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from classwise.core.records import Records
 from classwise.metrics import confusion
-from classwise.metrics.intervals import Array, ratio
-from classwise.records import Records
+from classwise.stats.intervals import Array, ratio
 
 
 def compute(records: Records) -> Array:

@@ -6,9 +6,10 @@ population; where the class sizes were fixed beforehand it is slightly wider tha
 
 from __future__ import annotations
 
-from classwise.metrics import accuracy, intervals
-from classwise.metrics.intervals import Estimate, Interval
-from classwise.records import Records
+from classwise.core.records import Records
+from classwise.metrics import accuracy
+from classwise.stats import intervals
+from classwise.stats.intervals import Estimate, Interval
 
 
 def compute(records: Records, interval: Interval = "wilson", confidence: float = 0.95) -> Estimate:

@@ -19,9 +19,9 @@ from functools import cached_property
 import numpy as np
 from scipy import special
 
+from classwise.core.records import PerClass, Records
 from classwise.metrics import accuracy
-from classwise.metrics.intervals import Array
-from classwise.records import PerClass, Records
+from classwise.stats.intervals import Array
 
 _NEGLIGIBLE = 1e-13  # posterior mass cut off at either end
 _TINY = 1e-16  # keeps f/S finite

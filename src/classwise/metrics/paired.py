@@ -12,10 +12,11 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from classwise.errors import UserError
-from classwise.metrics import confusion, intervals
-from classwise.metrics.intervals import Array
-from classwise.records import Records
+from classwise.core.errors import UserError
+from classwise.core.records import Records
+from classwise.metrics import confusion
+from classwise.stats import intervals
+from classwise.stats.intervals import Array
 
 ALL = "(all)"
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from classwise.core.records import Records
 from classwise.metrics import confusion, symmetry
-from classwise.metrics.intervals import Array
-from classwise.records import Records
+from classwise.stats.intervals import Array
 
 _PERMUTATIONS = 999
 _ROUNDING = 1e-12  # sums of the same numbers in another order

@@ -7,8 +7,8 @@ average counts for the run. NaN if a class of the base is never right: no gain c
 
 from __future__ import annotations
 
+from classwise.core.records import Records
 from classwise.metrics import accuracy
-from classwise.records import Records
 
 
 def compute(records: Records, base: Records) -> float:

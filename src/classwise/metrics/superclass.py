@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from classwise.errors import UserError
-from classwise.metrics import intervals, misclassified
-from classwise.metrics.intervals import Array
-from classwise.records import PerClass, Records
+from classwise.core.errors import UserError
+from classwise.core.records import PerClass, Records
+from classwise.metrics import misclassified
+from classwise.stats import intervals
+from classwise.stats.intervals import Array
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from classwise.core.records import Records
 from classwise.metrics import confusion
-from classwise.records import Records
 
 
 def compute(records: Records) -> float:

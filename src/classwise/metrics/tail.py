@@ -11,9 +11,9 @@ import math
 
 import numpy as np
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.core.records import Records
 from classwise.metrics import accuracy
-from classwise.records import Records
 
 
 def compute(records: Records, k: int | None = None, fraction: float = 0.2) -> float:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from classwise.core.records import Records
 from classwise.metrics import accuracy
-from classwise.metrics.intervals import Array
-from classwise.records import Records
+from classwise.stats.intervals import Array
 
 
 @dataclass(frozen=True)

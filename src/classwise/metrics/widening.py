@@ -21,9 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize
 
-from classwise.metrics import accuracy, intervals, mcd, paired, worst
-from classwise.metrics.intervals import Array, Estimate
-from classwise.records import Records
+from classwise.core.records import Records
+from classwise.metrics import accuracy, mcd, paired, worst
+from classwise.stats import intervals
+from classwise.stats.intervals import Array, Estimate
 
 _DRAWS = 4000
 

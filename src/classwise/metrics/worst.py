@@ -27,9 +27,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from classwise.metrics import accuracy, intervals
-from classwise.metrics.intervals import Array, Interval
-from classwise.records import Records
+from classwise.core.records import Records
+from classwise.metrics import accuracy
+from classwise.stats import intervals
+from classwise.stats.intervals import Array, Interval
 
 FEWEST = 10  # examples of a class before it may be called the worst
 _UNREALISTIC = 1_000_000  # examples per class

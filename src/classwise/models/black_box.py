@@ -24,12 +24,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from classwise.errors import UserError, unknown
+from classwise.core.errors import UserError, unknown
+from classwise.core.spec import Bounds, Count, check_keys, configure, settle, split
 from classwise.models.factory import run_file
 from classwise.models.http import GOES_ON, Http
 from classwise.models.normalize import Normalization, Normalize, constants
 from classwise.models.onnx import Onnx
-from classwise.spec import Bounds, Count, check_keys, configure, settle, split
 
 Batch: TypeAlias = NDArray[np.float32]
 Scores: TypeAlias = Literal["probs", "logits"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 
 
 def check_model(model: nn.Module, x: Tensor, num_classes: int | None = None) -> int:

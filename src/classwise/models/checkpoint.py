@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.core.storage import whole_file
 from classwise.models.normalize import normalization_of
 from classwise.models.programs import kind_of_program
 from classwise.models.reading import read_file
-from classwise.storage import whole_file
 
 FORMAT = 1
 

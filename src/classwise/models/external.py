@@ -20,10 +20,10 @@ from typing import Any
 import pooch
 from torch import nn
 
-from classwise.errors import UserError, unknown
-from classwise.extras import package
+from classwise.core.errors import UserError, unknown
+from classwise.core.extras import package
+from classwise.core.spec import convert, split
 from classwise.models.normalize import Normalization, normalized
-from classwise.spec import convert, split
 
 
 @dataclass(frozen=True)

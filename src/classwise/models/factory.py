@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from classwise.errors import UserError, unknown
+from classwise.core.errors import UserError, unknown
 
 
 def load_factory(path: Path, name: str, **arguments: Any) -> nn.Module:

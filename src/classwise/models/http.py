@@ -25,8 +25,8 @@ import numpy as np
 import urllib3
 from numpy.typing import NDArray
 
-import classwise
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.core.version import __version__
 
 if TYPE_CHECKING:
     from typing import Self
@@ -150,7 +150,7 @@ class Http:
 
     @functools.cached_property
     def _headers(self) -> dict[str, str]:
-        headers = {"Content-Type": "application/json", "User-Agent": f"classwise/{classwise.__version__}"}
+        headers = {"Content-Type": "application/json", "User-Agent": f"classwise/{__version__}"}
         for text in filter(None, (self.header or "").split("|")):
             name, _, source = text.partition(":")
             kind, _, variable = source.partition(":")

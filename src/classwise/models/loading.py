@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from classwise.arguments import checked
-from classwise.errors import UserError
+from classwise.core.arguments import checked
+from classwise.core.errors import UserError
+from classwise.core.spec import Seed, convert
+from classwise.core.trust import require_trust, trusting
 from classwise.models import registry
 from classwise.models.black_box import load_black_box, names_black_box
 from classwise.models.check import moved
@@ -21,8 +23,6 @@ from classwise.models.factory import load_factory
 from classwise.models.normalize import Normalization, agree, constants, normalized
 from classwise.models.programs import kind_of_program, load_program
 from classwise.models.weights import load_state, load_weights
-from classwise.spec import Seed, convert
-from classwise.trust import require_trust, trusting
 
 PROGRAM = "program:"
 FACTORY = re.compile(r"(?P<path>.+\.py):(?P<name>\w+)")

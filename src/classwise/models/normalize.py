@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from classwise.errors import UserError, unknown
-from classwise.spec import check_keys, convert, split
+from classwise.core.errors import UserError, unknown
+from classwise.core.spec import check_keys, convert, split
 
 Constants: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
 Normalization: TypeAlias = str | Sequence[Sequence[float]] | None

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from classwise.errors import UserError, unknown
+from classwise.core.errors import UserError, unknown
 
 _FLOATS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
 _PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")  # those that need no compilation

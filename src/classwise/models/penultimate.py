@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 
 
 def penultimate(model: nn.Module) -> Callable[[Tensor], Tensor]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 
 Kind = Literal["torchscript", "exported"]
 T = TypeVar("T", bound=nn.Module)

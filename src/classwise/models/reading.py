@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.models.programs import kind_of_program
 
 State = dict[str, Tensor]

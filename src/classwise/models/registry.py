@@ -13,12 +13,12 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-import classwise.models
-from classwise.errors import UserError, unknown
-from classwise.models.cosine import with_cosine_head
+from classwise.core.errors import UserError, unknown
+from classwise.core.spec import Bounds, check_keys, convert, leading, split
+from classwise.core.spec import usage as spec_usage
+from classwise.models import networks
+from classwise.models.networks.cosine import with_cosine_head
 from classwise.models.normalize import Normalization, constants, from_options
-from classwise.spec import Bounds, check_keys, convert, leading, split
-from classwise.spec import usage as spec_usage
 
 _SIZE, _LENGTH = Bounds(least=1, most=10**6), Bounds(least=1, most=2000)  # of layers, and how many there are
 _LARGE, _MOST = 2**11, 2**33  # a setting from which on the parameters are counted first, and how many there may be
@@ -26,8 +26,8 @@ _LARGE, _MOST = 2**11, 2**33  # a setting from which on the parameters are count
 
 @functools.cache
 def _modules() -> dict[str, ModuleType]:
-    found = (info.name for info in pkgutil.iter_modules(classwise.models.__path__))
-    modules = {name: importlib.import_module(f"classwise.models.{name}") for name in found}
+    found = (info.name for info in pkgutil.iter_modules(networks.__path__))
+    modules = {name: importlib.import_module(f"{networks.__name__}.{name}") for name in found}
     return {name: module for name, module in sorted(modules.items()) if hasattr(module, "build")}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torch import nn
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.models.normalize import Normalized, agree, normalization_of
 from classwise.models.reading import State, read_state
 

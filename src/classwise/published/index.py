@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from classwise.errors import unknown
+from classwise.core.errors import unknown
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from classwise.errors import UserError, unknown
+from classwise.core.errors import UserError, unknown
 
 
 def resolved(entries: Mapping[str, Mapping[str, Any]], what: str = "entry") -> dict[str, dict[str, Any]]:

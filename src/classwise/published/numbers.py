@@ -10,7 +10,7 @@ import re
 
 import pandas as pd
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 from classwise.published.index import HOME, Item, item, items
 
 #: Columns that name a row instead of measuring something.

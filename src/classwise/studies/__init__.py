@@ -17,11 +17,11 @@ import typing
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from classwise import spec
+from classwise.core import spec
 
 if TYPE_CHECKING:
-    from classwise.studies.frame.outcome import Claim, Outcome
-    from classwise.studies.frame.study import OfModels, Study, run
+    from classwise.studies.runner.outcome import Claim, Outcome
+    from classwise.studies.runner.study import OfModels, Study, run
 
 _HOME = {"Claim": "outcome", "OfModels": "study", "Outcome": "outcome", "Study": "study", "run": "study"}
 
@@ -42,7 +42,7 @@ def names() -> list[str]:
 def study_class(name: str) -> type[Study]:
     """The dataclass of the study called `name`: weight-norm's is WeightNorm, in weight_norm.py."""
     found = spec.class_in(__name__, name, "study", names())
-    from classwise.studies.frame.study import Study
+    from classwise.studies.runner.study import Study
 
     assert issubclass(found, Study)
     return found

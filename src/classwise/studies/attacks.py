@@ -23,21 +23,22 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from classwise import figures, spec
 from classwise.attacks import attack_class, names
-from classwise.attacks.rows import needs_gradient
-from classwise.errors import UserError
-from classwise.figures import discrepancy
+from classwise.attacks.attack import needs_gradient
+from classwise.core import spec
+from classwise.core.errors import UserError
+from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy, agreement, cv, mcd, overall
-from classwise.metrics.intervals import Array, ratio
-from classwise.records import CLEAN, Records
-from classwise.studies.frame.graph import Audit, Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.frame.study import OfModels
-from classwise.studies.frame.subjects import Subject, subjects
-from classwise.studies.parts import extremes
-from classwise.studies.parts.together import WIDEST, by_name, covariance, halves, interval, resampled, smallest
-from classwise.studies.parts.verdicts import Sample, all_held, falls_short, images, tails
+from classwise.show import figures
+from classwise.show.figures import discrepancy
+from classwise.stats.intervals import Array, ratio
+from classwise.studies.runner.graph import Audit, Job
+from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.study import OfModels
+from classwise.studies.runner.subjects import Subject, subjects
+from classwise.studies.shared import extremes
+from classwise.studies.shared.together import WIDEST, by_name, covariance, halves, interval, resampled, smallest
+from classwise.studies.shared.verdicts import Sample, all_held, falls_short, images, tails
 
 Runs = Mapping[tuple[str, str], Records]  # by model and attack
 

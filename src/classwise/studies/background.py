@@ -17,19 +17,19 @@ from typing import Literal
 
 import pandas as pd
 
-from classwise import datasets
-from classwise.datasets.background import MEAN, NOISE, rgb
-from classwise.errors import UserError, place_of, unknown
-from classwise.records import Protocol
-from classwise.studies.frame.graph import Derive, Job
-from classwise.studies.frame.outcome import Done, Outcome
-from classwise.studies.frame.study import OfModels
-from classwise.studies.frame.subjects import Subject, recipe_subject
-from classwise.studies.parts import background_pictures, replaced_background, shared_background
-from classwise.studies.parts.background_pictures import GRABCUT
-from classwise.studies.parts.replaced_background import ORIGINAL, View, chosen_class, views
-from classwise.studies.parts.temperature_sweep import PAPERS_ATTACK, is_the_papers
-from classwise.studies.parts.together import require_same_setting
+from classwise.core.errors import UserError, place_of, unknown
+from classwise.core.records import Protocol
+from classwise.data import class_names as known_classes
+from classwise.data.background import MEAN, NOISE, rgb
+from classwise.studies.runner.graph import Derive, Job
+from classwise.studies.runner.outcome import Done, Outcome
+from classwise.studies.runner.study import OfModels
+from classwise.studies.runner.subjects import Subject, recipe_subject
+from classwise.studies.shared import background_pictures, replaced_background, shared_background
+from classwise.studies.shared.background_pictures import GRABCUT
+from classwise.studies.shared.replaced_background import ORIGINAL, View, chosen_class, views
+from classwise.studies.shared.temperature_sweep import PAPERS_ATTACK, is_the_papers
+from classwise.studies.shared.together import require_same_setting
 from classwise.training.recipe import load
 
 _MASKS, _PICTURES, _DIGITS = "masks", "pictures", "digits"
@@ -144,7 +144,7 @@ class Background(OfModels):
             raise unknown("model (--adjusted)", self.adjusted, names)
         if [self.adjusted] == names:
             raise UserError(f"{self.adjusted} is the only model; give the one it is to be compared with as well.")
-        known = datasets.class_names(found[0].data)
+        known = known_classes(found[0].data)
         if self.class_name is not None and known is not None:
             place_of(self.class_name, known, f"class of {found[0].data}")
         return sorted(found, key=lambda subject: subject.name == self.adjusted)

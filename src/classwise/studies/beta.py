@@ -15,15 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from classwise.core.records import Records
 from classwise.metrics import confusion
-from classwise.metrics.correlation import rank_test
-from classwise.records import Records
-from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.parts import over_seeds
-from classwise.studies.parts.over_seeds import change_of, points
-from classwise.studies.parts.temperature_sweep import PAPERS_ATTACK, is_the_papers
-from classwise.studies.parts.together import RANKS, halves, smallest
-from classwise.studies.parts.variants import (
+from classwise.stats.correlation import rank_test
+from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.shared import over_seeds
+from classwise.studies.shared.over_seeds import change_of, points
+from classwise.studies.shared.temperature_sweep import PAPERS_ATTACK, is_the_papers
+from classwise.studies.shared.together import RANKS, halves, smallest
+from classwise.studies.shared.variants import (
     Variant,
     Variants,
     check_sweep,
@@ -36,7 +36,7 @@ from classwise.studies.parts.variants import (
     swept,
     with_setting,
 )
-from classwise.studies.parts.verdicts import classes, images, tails
+from classwise.studies.shared.verdicts import classes, images, tails
 
 
 @dataclass(frozen=True, kw_only=True)

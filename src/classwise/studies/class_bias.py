@@ -15,25 +15,25 @@ from pathlib import Path
 
 import pandas as pd
 
-from classwise import figures
-from classwise.errors import UserError
-from classwise.figures import discrepancy
-from classwise.figures import epochs as epochs_figure
-from classwise.figures import gap as gap_figure
-from classwise.figures.style import Chart, side_by_side
+from classwise.core.errors import UserError
+from classwise.core.records import CLEAN, Records
+from classwise.core.storage import safe_name
 from classwise.metrics import accuracy, average, cv, widening, worst
-from classwise.metrics.correlation import Correlation, rank_test
-from classwise.metrics.intervals import Estimate
-from classwise.records import CLEAN, Records
-from classwise.results import Audit
-from classwise.storage import safe_name
-from classwise.studies.frame.epochs import kept
-from classwise.studies.frame.graph import Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.frame.subjects import Subject
-from classwise.studies.parts.together import CV_RATIO, halves, smallest, times
-from classwise.studies.parts.under_attack import UnderAttack
-from classwise.studies.parts.verdicts import Sample, classes, either, exceeds, falls_short, images
+from classwise.results.audit_result import Audit
+from classwise.show import figures
+from classwise.show.figures import discrepancy
+from classwise.show.figures import epochs as epochs_figure
+from classwise.show.figures import gap as gap_figure
+from classwise.show.figures.style import Chart, side_by_side
+from classwise.stats.correlation import Correlation, rank_test
+from classwise.stats.intervals import Estimate
+from classwise.studies.runner.epochs import kept
+from classwise.studies.runner.graph import Job
+from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.subjects import Subject
+from classwise.studies.shared.together import CV_RATIO, halves, smallest, times
+from classwise.studies.shared.under_attack import UnderAttack
+from classwise.studies.shared.verdicts import Sample, classes, either, exceeds, falls_short, images
 from classwise.training.history import accuracies
 
 _FAR = 0.1  # below the average, as a fraction: the papers' worst classes lie 20 points below it

@@ -14,24 +14,26 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from classwise import figures
-from classwise.datasets.corruptions import NAMES, SEVERITIES, STANDARD, category
-from classwise.errors import UserError, unknown
-from classwise.figures import corruptions as figure
-from classwise.metrics import accuracy, intervals
-from classwise.metrics.correlation import Correlation, correlation, rank_test
-from classwise.metrics.intervals import Array, sidak
-from classwise.records import CLEAN, Records
-from classwise.results import Audit, write_text
-from classwise.studies.frame.graph import Derive, Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.frame.study import OfModels
-from classwise.studies.frame.work import Place
-from classwise.studies.parts import extremes
-from classwise.studies.parts.together import RANKS, halves, smallest
-from classwise.studies.parts.verdicts import LEVEL, Ruling, Sample, either, exceeds, images, tails, undecided
-from classwise.studies.parts.verdicts import classes as classes_of
-from classwise.tables import csv_text
+from classwise.core.csv_files import csv_text
+from classwise.core.errors import UserError, unknown
+from classwise.core.records import CLEAN, Records
+from classwise.core.storage import write_text
+from classwise.data.corruptions import NAMES, SEVERITIES, STANDARD, category
+from classwise.metrics import accuracy
+from classwise.results.audit_result import Audit
+from classwise.show import figures
+from classwise.show.figures import corruptions as figure
+from classwise.stats import intervals
+from classwise.stats.correlation import Correlation, correlation, rank_test
+from classwise.stats.intervals import Array, sidak
+from classwise.studies.runner.graph import Derive, Job
+from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.study import OfModels
+from classwise.studies.runner.work import Place
+from classwise.studies.shared import extremes
+from classwise.studies.shared.together import RANKS, halves, smallest
+from classwise.studies.shared.verdicts import LEVEL, Ruling, Sample, either, exceeds, images, tails, undecided
+from classwise.studies.shared.verdicts import classes as classes_of
 
 _SOURCE = "benz2020:section3.4"
 
@@ -250,8 +252,8 @@ def answers(
 ) -> None:
     """corrupted.csv: images and correct answers of each class under each corruption and severity, and those among
     them of every second image (`second_half`)."""
-    from classwise.datasets import load
-    from classwise.evaluation.inputs import module_of
+    from classwise.auditing.inputs import module_of
+    from classwise.data import load
     from classwise.training.pseudo import label
 
     photographs = f",frost={frost}" if frost else ""

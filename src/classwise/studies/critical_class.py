@@ -16,17 +16,17 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from classwise import figures
-from classwise.figures import forest
-from classwise.figures.style import Chart
+from classwise.core.records import CLEAN, Records
 from classwise.metrics import widening
-from classwise.records import CLEAN, Records
-from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.parts import over_seeds
-from classwise.studies.parts.over_seeds import AVERAGE, change_of, points
-from classwise.studies.parts.together import CV_RATIO, smallest, times
-from classwise.studies.parts.variants import Variant, Variants, chosen, in_percent, with_setting
-from classwise.studies.parts.verdicts import either, falls_short, images, omnibus
+from classwise.show import figures
+from classwise.show.figures import forest
+from classwise.show.figures.style import Chart
+from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.shared import over_seeds
+from classwise.studies.shared.over_seeds import AVERAGE, change_of, points
+from classwise.studies.shared.together import CV_RATIO, smallest, times
+from classwise.studies.shared.variants import Variant, Variants, chosen, in_percent, with_setting
+from classwise.studies.shared.verdicts import either, falls_short, images, omnibus
 
 _SOURCE = "benz2020:section3.3"
 

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from classwise.errors import UserError
-from classwise.records import CLEAN, Records
-from classwise.studies.frame.graph import Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.parts import over_seeds
-from classwise.studies.parts.over_seeds import change_of, points
-from classwise.studies.parts.variants import Variant, Variants, check_sweep, sweep_chart, sweep_rows, with_setting
-from classwise.studies.parts.verdicts import all_held
+from classwise.core.errors import UserError
+from classwise.core.records import CLEAN, Records
+from classwise.studies.runner.graph import Job
+from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.shared import over_seeds
+from classwise.studies.shared.over_seeds import change_of, points
+from classwise.studies.shared.variants import Variant, Variants, check_sweep, sweep_chart, sweep_rows, with_setting
+from classwise.studies.shared.verdicts import all_held
 
 _SUITE = "autoattack"
 

@@ -16,20 +16,20 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from classwise import figures
 from classwise.attacks import parse
-from classwise.errors import UserError, place_of
-from classwise.figures import radar, scatter
+from classwise.core.errors import UserError, place_of
+from classwise.core.records import CLEAN, Records
+from classwise.core.storage import safe_name
 from classwise.metrics import average, cv, rho, worst
-from classwise.metrics.intervals import Array
-from classwise.records import CLEAN, Records
-from classwise.storage import safe_name
-from classwise.studies.frame.graph import Derive, Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.frame.study import OfModels
-from classwise.studies.frame.subjects import Subject
-from classwise.studies.parts.together import BOOTSTRAP, interval, require_same_setting, resampled, smallest
-from classwise.studies.parts.verdicts import all_held, exceeds, falls_short, images, undecided
+from classwise.show import figures
+from classwise.show.figures import radar, scatter
+from classwise.stats.intervals import Array
+from classwise.studies.runner.graph import Derive, Job
+from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.study import OfModels
+from classwise.studies.runner.subjects import Subject
+from classwise.studies.shared.together import BOOTSTRAP, interval, require_same_setting, resampled, smallest
+from classwise.studies.shared.verdicts import all_held, exceeds, falls_short, images, undecided
 from classwise.training.recipe import load
 
 _SUITE = "autoattack"
@@ -73,7 +73,7 @@ class Fairness(OfModels):
         if self._bounded:
             first = self.subjects()[0]
             settings = {"data": first.data, "eps": first.eps, "epochs": self.linear_epochs, "seed": self.seed}
-            found.append(Derive(_BOUND, "classwise.studies.parts.linear_bound:linear", settings))
+            found.append(Derive(_BOUND, "classwise.studies.shared.linear_bound:linear", settings))
         return found
 
     @property

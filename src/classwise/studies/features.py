@@ -25,25 +25,26 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from classwise import datasets, figures
-from classwise.attacks.rows import value_and_gradient
-from classwise.datasets.arrays import save
-from classwise.errors import UserError, unknown
-from classwise.evaluation.inputs import device_of, module_of
-from classwise.evaluation.speed import accelerate
-from classwise.figures import forest
-from classwise.losses import cross_entropy
+from classwise.attacks.attack import value_and_gradient
+from classwise.auditing.inputs import device_of, module_of
+from classwise.core.errors import UserError, unknown
+from classwise.core.losses import cross_entropy
+from classwise.core.records import CLEAN, Records
+from classwise.core.threat import Norm, project, steepest_step
+from classwise.data import load as load_data
+from classwise.data.arrays import save
+from classwise.engine.attack_copy import accelerate
 from classwise.metrics import accuracy, agreement, cv, difference, mcd, overall, worst
 from classwise.models.penultimate import penultimate
-from classwise.records import CLEAN, Records
-from classwise.studies.frame.graph import Derive, Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.frame.study import OfModels
-from classwise.studies.frame.subjects import Subject, recipe_subject
-from classwise.studies.frame.work import Place
-from classwise.studies.parts.together import EXACT, HALVES, PAIRED, cv_change, exact, smallest
-from classwise.studies.parts.verdicts import all_held, exceeds, images
-from classwise.threat import Norm, project, steepest_step
+from classwise.show import figures
+from classwise.show.figures import forest
+from classwise.studies.runner.graph import Derive, Job
+from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.study import OfModels
+from classwise.studies.runner.subjects import Subject, recipe_subject
+from classwise.studies.runner.work import Place
+from classwise.studies.shared.together import EXACT, HALVES, PAIRED, cv_change, exact, smallest
+from classwise.studies.shared.verdicts import all_held, exceeds, images
 
 _SOURCE = "benz2020:section3.2-features"
 _ORIGINAL = "original"
@@ -249,7 +250,7 @@ def build(
     seed: int,
 ) -> None:
     """images.npz: training images of a kind with their labels; every kind from the same originals in the same order."""
-    images = datasets.load(data, place.root, "train", place.download).subset(per_class=per_class, seed=seed)
+    images = load_data(data, place.root, "train", place.download).subset(per_class=per_class, seed=seed)
     given = module_of(model, None, None, images, None, place.device)
     device, rng = device_of(given), np.random.default_rng(seed)
     fast = accelerate(

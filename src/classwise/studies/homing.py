@@ -20,21 +20,23 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from classwise import datasets, figures
-from classwise.errors import UserError, place_of
-from classwise.figures import misclassified as figure
-from classwise.metrics import accuracy, confound, difference, intervals, misclassified, paired, vulnerable
-from classwise.metrics.intervals import Array
-from classwise.records import Protocol, Records
-from classwise.studies.frame.epochs import at_epoch
-from classwise.studies.frame.graph import Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.frame.study import Study
-from classwise.studies.frame.subjects import Subject, recipe_subject
-from classwise.studies.parts.together import EXACT, exact, mean_interval, smallest
-from classwise.studies.parts.verdicts import LEVEL, exceeds, images, omnibus, undecided
-from classwise.studies.parts.verdicts import classes as classes_of
-from classwise.threat import Norm
+from classwise.core.errors import UserError, place_of
+from classwise.core.records import Protocol, Records
+from classwise.core.threat import Norm
+from classwise.data import class_names as known_classes
+from classwise.metrics import accuracy, confound, difference, misclassified, paired, vulnerable
+from classwise.show import figures
+from classwise.show.figures import misclassified as figure
+from classwise.stats import intervals
+from classwise.stats.intervals import Array
+from classwise.studies.runner.epochs import at_epoch
+from classwise.studies.runner.graph import Job
+from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.study import Study
+from classwise.studies.runner.subjects import Subject, recipe_subject
+from classwise.studies.shared.together import EXACT, exact, mean_interval, smallest
+from classwise.studies.shared.verdicts import LEVEL, exceeds, images, omnibus, undecided
+from classwise.studies.shared.verdicts import classes as classes_of
 from classwise.training.recipe import Recipe, load
 
 _HALF = 0.5  # "most" is more than this share
@@ -127,7 +129,7 @@ class Homing(Study):
     def _left_out(self) -> dict[str, str]:
         """The classes to leave out, and how a data spec says each: by number where the name would part the spec."""
         data = self._recipe().data.name
-        known = datasets.class_names(data)
+        known = known_classes(data)
         if known is None:
             if not self.classes:
                 raise UserError(

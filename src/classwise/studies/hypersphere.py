@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from classwise import figures
-from classwise.errors import UserError, place_of
-from classwise.figures import confidence
-from classwise.figures import temperature as figure
+from classwise.core.errors import UserError, place_of
+from classwise.core.records import Records
 from classwise.metrics import average, overall
-from classwise.records import Records
-from classwise.studies.frame.graph import Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.frame.subjects import Subject
-from classwise.studies.parts.temperature_sweep import (
+from classwise.show import figures
+from classwise.show.figures import confidence
+from classwise.show.figures import temperature as figure
+from classwise.studies.runner.graph import Job
+from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.subjects import Subject
+from classwise.studies.shared.temperature_sweep import (
     VARIANTS,
     OfTemperatures,
     Sweep,
@@ -34,7 +34,7 @@ from classwise.studies.parts.temperature_sweep import (
     gap_by_class,
     lines,
 )
-from classwise.studies.parts.together import (
+from classwise.studies.shared.together import (
     BOOTSTRAP,
     PAIRED,
     WIDEST,
@@ -44,7 +44,7 @@ from classwise.studies.parts.together import (
     resampled,
     smallest,
 )
-from classwise.studies.parts.verdicts import Ruling, exceeds, falls_short, given, images
+from classwise.studies.shared.verdicts import Ruling, exceeds, falls_short, given, images
 
 _BEST, _ANY = "best for each", "any"
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from classwise import figures
-from classwise.errors import UserError
-from classwise.figures import intervals as figure
+from classwise.core.errors import UserError
+from classwise.core.records import Records
 from classwise.metrics import accuracy, average, cv, widening, worst
-from classwise.records import Records
-from classwise.studies.frame.graph import Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.parts.together import smallest
-from classwise.studies.parts.under_attack import UnderAttack
-from classwise.studies.parts.verdicts import either, exceeds, images
+from classwise.show import figures
+from classwise.show.figures import intervals as figure
+from classwise.studies.runner.graph import Job
+from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.shared.together import smallest
+from classwise.studies.shared.under_attack import UnderAttack
+from classwise.studies.shared.verdicts import either, exceeds, images
 
 
 @dataclass(frozen=True, kw_only=True)

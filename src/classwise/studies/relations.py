@@ -13,18 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from classwise import figures
-from classwise.figures import confusion as figure
-from classwise.figures.style import Chart
+from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy, confusion, groups, kinship, misclassified, reciprocity, superclass
-from classwise.metrics.intervals import Array, ratio
-from classwise.records import CLEAN, Records
-from classwise.results import Audit
-from classwise.studies.frame.graph import Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.parts.together import EXACT, exact, smallest
-from classwise.studies.parts.under_attack import UnderAttack
-from classwise.studies.parts.verdicts import exceeds, images, tails
+from classwise.results.audit_result import Audit
+from classwise.show import figures
+from classwise.show.figures import confusion as figure
+from classwise.show.figures.style import Chart
+from classwise.stats.intervals import Array, ratio
+from classwise.studies.runner.graph import Job
+from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.shared.together import EXACT, exact, smallest
+from classwise.studies.shared.under_attack import UnderAttack
+from classwise.studies.shared.verdicts import exceeds, images, tails
 
 _SOURCE = "tian2021:figure2"
 _PAIRS = 10  # of classes most often confused with each other

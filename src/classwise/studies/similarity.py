@@ -15,23 +15,24 @@ import pandas as pd
 import torch
 from scipy import stats
 
-from classwise import datasets, figures
-from classwise.errors import UserError
-from classwise.evaluation.inputs import device_of, module_of
-from classwise.figures import similarity as figure
+from classwise.auditing.inputs import device_of, module_of
+from classwise.core.csv_files import csv_text
+from classwise.core.errors import UserError
+from classwise.core.records import Records
+from classwise.core.storage import write_text
+from classwise.data import load as load_data
 from classwise.metrics import accuracy, confusion
-from classwise.metrics.correlation import rank_test
-from classwise.metrics.intervals import Array
-from classwise.records import Records
-from classwise.results import write_text
-from classwise.studies.frame.graph import Derive, Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.frame.study import OfModels
-from classwise.studies.frame.work import Place
-from classwise.studies.parts.together import RANKS
-from classwise.studies.parts.verdicts import classes as classes_of
-from classwise.studies.parts.verdicts import images, tails
-from classwise.tables import csv_text
+from classwise.show import figures
+from classwise.show.figures import similarity as figure
+from classwise.stats.correlation import rank_test
+from classwise.stats.intervals import Array
+from classwise.studies.runner.graph import Derive, Job
+from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.study import OfModels
+from classwise.studies.runner.work import Place
+from classwise.studies.shared.together import RANKS
+from classwise.studies.shared.verdicts import classes as classes_of
+from classwise.studies.shared.verdicts import images, tails
 
 _SOURCE = "benz2020:section3.2-similarity"
 _LEAST = 4  # classes: three have 3 pairs and 6 renamings, which decide nothing
@@ -191,7 +192,7 @@ def _percent(classes: pd.DataFrame) -> pd.DataFrame:
 
 def mean_logits(folder: Path, place: Place, model: str, data: str, per_class: int | None = None, seed: int = 0) -> None:
     """logits.csv: a row per class, the mean of the logits over its clean test images; empty for one without any."""
-    images = datasets.load(data, place.root, "test", place.download).subset(per_class=per_class, seed=seed)
+    images = load_data(data, place.root, "test", place.download).subset(per_class=per_class, seed=seed)
     module = module_of(model, None, None, images, None, place.device)
     device = device_of(module)
     answers = []

@@ -17,23 +17,27 @@ import pandas as pd
 import torch
 from torch import nn
 
-from classwise import draws, figures, spec
 from classwise.attacks import parse
-from classwise.attacks.rows import Rows, fresh, value_and_gradient
-from classwise.datasets.images import Images
-from classwise.errors import UserError
-from classwise.evaluation.inputs import device_of, images_of, module_of
-from classwise.figures import confidence, confidence_path
-from classwise.figures import temperature as figure
-from classwise.losses import cross_entropy
+from classwise.attacks.attack import Rows, fresh, value_and_gradient
+from classwise.auditing.inputs import device_of, images_of, module_of
+from classwise.core import rng, spec
+from classwise.core.csv_files import csv_text
+from classwise.core.errors import UserError
+from classwise.core.losses import cross_entropy
+from classwise.core.records import Records
+from classwise.core.storage import write_text
+from classwise.core.threat import Norm, Threat
+from classwise.data.images import Images
 from classwise.metrics import cv, mcd, overall
-from classwise.records import Records
-from classwise.results import Audit, write_text
-from classwise.studies.frame.graph import Derive, Job
-from classwise.studies.frame.outcome import Done, Outcome
-from classwise.studies.frame.work import Place
-from classwise.studies.parts import temperature_claims as judge
-from classwise.studies.parts.temperature_sweep import (
+from classwise.results.audit_result import Audit
+from classwise.show import figures
+from classwise.show.figures import confidence, confidence_path
+from classwise.show.figures import temperature as figure
+from classwise.studies.runner.graph import Derive, Job
+from classwise.studies.runner.outcome import Done, Outcome
+from classwise.studies.runner.work import Place
+from classwise.studies.shared import temperature_claims as judge
+from classwise.studies.shared.temperature_sweep import (
     VARIANTS,
     OfTemperatures,
     Sweep,
@@ -43,16 +47,7 @@ from classwise.studies.parts.temperature_sweep import (
     lines,
     specs,
 )
-from classwise.studies.parts.together import (
-    WIDEST,
-    by_name,
-    cv_change,
-    interval,
-    resampled,
-    smallest,
-)
-from classwise.tables import csv_text
-from classwise.threat import Norm, Threat
+from classwise.studies.shared.together import WIDEST, by_name, cv_change, interval, resampled, smallest
 
 _BATCH = 256
 _PGD = "PGD"
@@ -320,6 +315,6 @@ def _started(attack: str, module: nn.Module, images: Images, threat: Threat, see
     device = device_of(module)
     x, y = (part.to(device) for part in images.batch(np.arange(len(images))))
     index = torch.from_numpy(images.positions)
-    key = draws.keys(seed, index, 0) + draws.keys(seed, torch.zeros_like(index), 1)
+    key = rng.keys(seed, index, 0) + rng.keys(seed, torch.zeros_like(index), 1)
     (own,) = parse(attack).values()
     return own.begin(module, fresh(x, y, threat.eps, key.to(device)), threat.norm)

@@ -17,24 +17,27 @@ import pandas as pd
 import torch
 from torch import nn
 
-from classwise import attacks, datasets, draws, figures
-from classwise.attacks.rows import craft, for_classes
-from classwise.datasets.images import Images
-from classwise.errors import UserError
-from classwise.evaluation.inputs import device_of, module_of
-from classwise.figures import features as figure
-from classwise.metrics.intervals import Array, ratio
+from classwise import attacks
+from classwise.attacks.attack import craft, for_classes
+from classwise.auditing.inputs import device_of, module_of
+from classwise.core import rng
+from classwise.core.csv_files import csv_text
+from classwise.core.errors import UserError
+from classwise.core.spec import number
+from classwise.core.storage import write_text
+from classwise.core.threat import Norm, Threat
+from classwise.data import load as load_data
+from classwise.data.images import Images
 from classwise.models.penultimate import penultimate
-from classwise.results import write_text
-from classwise.spec import number
-from classwise.studies.frame.graph import Derive, Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.frame.study import OfModels
-from classwise.studies.frame.work import Place
-from classwise.studies.parts.together import mean_interval
-from classwise.studies.parts.verdicts import exceeds, falls_short, images, undecided
-from classwise.tables import csv_text
-from classwise.threat import Norm, Threat
+from classwise.show import figures
+from classwise.show.figures import features as figure
+from classwise.stats.intervals import Array, ratio
+from classwise.studies.runner.graph import Derive, Job
+from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.study import OfModels
+from classwise.studies.runner.work import Place
+from classwise.studies.shared.together import mean_interval
+from classwise.studies.shared.verdicts import exceeds, falls_short, images, undecided
 
 _SOURCE = "tian2020:figure8"
 _HALFWAY = 0.5  # of κ: nearer to apart than to mixed
@@ -187,7 +190,7 @@ def mapped(
     norm: Norm = "linf",
 ) -> None:
     """map.csv: one row per image and kind: index, kind, class, group, its place on the map, silhouettes, neighbours."""
-    images = datasets.load(data, place.root, "test", place.download).subset(per_class=per_class, seed=seed)
+    images = load_data(data, place.root, "test", place.download).subset(per_class=per_class, seed=seed)
     if not 0 < perplexity < 2 * len(images):
         raise UserError(
             f"perplexity must lie between 0 and the number of points, {2 * len(images)}; got {perplexity:g}."
@@ -222,7 +225,7 @@ def _vectors(module: nn.Module, images: Images, threat: Threat, attack: str, see
     for begin in range(0, len(images), _BATCH):
         rows = np.arange(begin, min(begin + _BATCH, len(images)))
         x, y = (tensor.to(device) for tensor in images.batch(rows))
-        key = draws.keys(seed, torch.from_numpy(images.positions[rows]).to(device))
+        key = rng.keys(seed, torch.from_numpy(images.positions[rows]).to(device))
         adversarial = craft(ready, module, x, y, threat.eps, threat.norm, key=key)
         with torch.no_grad():
             for kind, batch in zip(_KINDS, (x, adversarial), strict=True):

@@ -19,20 +19,20 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from classwise import figures
-from classwise.errors import UserError
-from classwise.figures import forest
+from classwise.core.errors import UserError
+from classwise.core.records import CLEAN, Records
+from classwise.core.storage import safe_name
 from classwise.metrics import accuracy, cv, mcd, overall
-from classwise.metrics.intervals import Array
 from classwise.metrics.paired import holm
-from classwise.records import CLEAN, Records
-from classwise.storage import safe_name
-from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.parts import extremes
-from classwise.studies.parts.together import halves, interval, resampled, smallest
-from classwise.studies.parts.variants import Variant, Variants
-from classwise.studies.parts.verdicts import LEVEL, images, omnibus, tails
-from classwise.studies.parts.verdicts import classes as classes_of
+from classwise.show import figures
+from classwise.show.figures import forest
+from classwise.stats.intervals import Array
+from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.shared import extremes
+from classwise.studies.shared.together import halves, interval, resampled, smallest
+from classwise.studies.shared.variants import Variant, Variants
+from classwise.studies.shared.verdicts import LEVEL, images, omnibus, tails
+from classwise.studies.shared.verdicts import classes as classes_of
 
 T = TypeVar("T")
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from classwise.errors import UserError
-from classwise.records import Records
-from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.parts import over_seeds
-from classwise.studies.parts.over_seeds import change_of, points
-from classwise.studies.parts.variants import (
+from classwise.core.errors import UserError
+from classwise.core.records import Records
+from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.shared import over_seeds
+from classwise.studies.shared.over_seeds import change_of, points
+from classwise.studies.shared.variants import (
     Variant,
     Variants,
     check_sweep,
@@ -33,7 +33,7 @@ from classwise.studies.parts.variants import (
     swept,
     with_setting,
 )
-from classwise.studies.parts.verdicts import all_held
+from classwise.studies.shared.verdicts import all_held
 
 _LITTLE = 0.01  # what the average may lose, as a fraction, for the cost to be little
 

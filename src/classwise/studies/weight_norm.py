@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pandas as pd
 
-from classwise import figures
-from classwise.figures import weight_norm as figure
+from classwise.core.csv_files import csv_text
+from classwise.core.storage import write_text
 from classwise.metrics import accuracy
-from classwise.metrics.correlation import rank_test
-from classwise.results import write_text
-from classwise.studies.frame.graph import Derive, Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.frame.work import Place
-from classwise.studies.parts.together import RANKS
-from classwise.studies.parts.under_attack import UnderAttack
-from classwise.studies.parts.verdicts import classes as classes_of
-from classwise.studies.parts.verdicts import contrary, either, falls_short, images, tails
-from classwise.tables import csv_text
+from classwise.show import figures
+from classwise.show.figures import weight_norm as figure
+from classwise.stats.correlation import rank_test
+from classwise.studies.runner.graph import Derive, Job
+from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.work import Place
+from classwise.studies.shared.together import RANKS
+from classwise.studies.shared.under_attack import UnderAttack
+from classwise.studies.shared.verdicts import classes as classes_of
+from classwise.studies.shared.verdicts import contrary, either, falls_short, images, tails
 
 _STRONG = 0.5  # a correlation that is surely below this is not the papers' "nearly monotonous" one
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from classwise.core.spec import exact
 from classwise.models.loading import names_code
-from classwise.spec import exact
 
 
 def audit_data(config: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@
 
     augment = parse(["crop:padding=4", "flip"]);  x = augment(x, key)
 
-Keys are those of classwise.draws, so the images of an epoch do not depend on how they were batched or sharded. The
+Keys are those of classwise.core.rng, so the images of an epoch do not depend on how they were batched or sharded. The
 streams used lie far from those of attacks, which may draw from the same key.
 Departure from torchvision, which applies the three changes of colour in random order.
 """
@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from classwise import draws, spec
-from classwise.errors import UserError
-from classwise.spec import Bounds, Pixels, Positive, PositiveShare, Share
-from classwise.threat import wide
+from classwise.core import rng, spec
+from classwise.core.errors import UserError
+from classwise.core.spec import Bounds, Pixels, Positive, PositiveShare, Share
+from classwise.core.threat import wide
 from classwise.training.choice import choose
 
 _STREAM = 1 << 16  # the first transform's; attacks use the small ones
@@ -177,7 +177,7 @@ class Augment:
 
     def __call__(self, x: Tensor, key: Tensor) -> Tensor:
         for place, transform in enumerate(self.transforms):
-            x = transform.apply(x, draws.uniform(key, (transform.numbers,), _STREAM + place))
+            x = transform.apply(x, rng.uniform(key, (transform.numbers,), _STREAM + place))
         return x
 
 

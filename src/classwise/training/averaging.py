@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
-from classwise import spec
-from classwise.errors import UserError
-from classwise.spec import Fraction, Natural, Share
+from classwise.core import spec
+from classwise.core.errors import UserError
+from classwise.core.spec import Fraction, Natural, Share
 from classwise.training.choice import choose
 
 #: θ̄ by the names of the model's state dict, and how many θ are in it; empty until the first. Goes in the checkpoint.

@@ -19,8 +19,8 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from classwise import spec
-from classwise.spec import Bounds, Natural
+from classwise.core import spec
+from classwise.core.spec import Bounds, Natural
 from classwise.training.choice import choose
 
 _TINY = 1e-20  # a layer without a gradient does not move

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from classwise.datasets.images import Images, IntArray
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.data.images import Images, IntArray
 from classwise.training.pseudo import PseudoLabelled
 
 _LABELLED, _EXTRA, _ORDER = 0, 1, 2  # streams of random numbers

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from classwise.errors import UserError
+from classwise.core.csv_files import csv_text
+from classwise.core.errors import UserError
+from classwise.core.storage import write_text
 from classwise.methods.method import State
 from classwise.models.checkpoint import read_checkpoint, save_checkpoint, write_checkpoint
-from classwise.results import write_text
-from classwise.tables import csv_text
 from classwise.training.averaging import Average, averaged
 from classwise.training.history import Row, frame
 

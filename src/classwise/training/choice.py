@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from classwise import spec
-from classwise.errors import UserError, unknown
+from classwise.core import spec
+from classwise.core.errors import UserError, unknown
 
 T = TypeVar("T")
 

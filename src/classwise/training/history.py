@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.core.records import CLEAN, Array, Records
 from classwise.methods.method import State
 from classwise.metrics import accuracy, cv, mcd
-from classwise.records import CLEAN, Array, Records
 
 Row: TypeAlias = dict[str, float | int | str]
 

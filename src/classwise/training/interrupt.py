@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-from classwise.stopping import Stopped, handling
+from classwise.core.stopping import Stopped, handling
 
 
 class Interrupted(Stopped):

@@ -1,8 +1,8 @@
 """The training loop: for every epoch, batches through the method's attack and loss, a validation, an update of the
 class-wise state, a line of history, a checkpoint.
 
-`fit` has no way to see test data. Random numbers belong to examples and steps (classwise.draws), never to a process or
-to the global generators, so a run that was killed and resumed, or shared out over processes, goes the same way.
+`fit` has no way to see test data. Random numbers belong to examples and steps (classwise.core.rng), never to a process
+or to the global generators, so a run that was killed and resumed, or shared out over processes, goes the same way.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from classwise.attacks.attack import craft
 from classwise.attacks.pgd import Pgd
-from classwise.attacks.rows import craft
-from classwise.evaluation.audit import evaluating
-from classwise.evaluation.speed import follow
-from classwise.format import percent
+from classwise.auditing.audit import evaluating
+from classwise.core.format import percent
+from classwise.core.records import Records
+from classwise.engine.attack_copy import follow
 from classwise.metrics import accuracy
-from classwise.records import Records
 from classwise.training import history
 from classwise.training.augment import Augment
 from classwise.training.averaging import Averaging, averaged, estimate_batch_norm

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from classwise import spec
-from classwise.errors import UserError
-from classwise.spec import Fraction, NonNegative, Positive
+from classwise.core import spec
+from classwise.core.errors import UserError
+from classwise.core.spec import Fraction, NonNegative, Positive
 from classwise.training.choice import choose
 
 _NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm)  # batch- and instance-norms are _NormBase

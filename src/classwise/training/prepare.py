@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 from classwise import attacks as attack_files
-from classwise import datasets, methods
-from classwise.datasets.images import Images
-from classwise.errors import UserError
-from classwise.evaluation.speed import follow, trains_channels_last
+from classwise import methods
+from classwise.core.errors import UserError
+from classwise.data import load as load_data
+from classwise.data.images import Images
+from classwise.engine.attack_copy import follow, trains_channels_last
 from classwise.methods.method import Method
 from classwise.models import check_model, load_model
 from classwise.models.check import moved
@@ -36,7 +37,7 @@ _FINE_TUNED = ("frl_rw", "frl_rwrm")
 def examples(chosen: Recipe, root: str | Path | None, download: bool, data: Any) -> Images:
     """All training examples the recipe allows, before any is held out."""
     part = chosen.data
-    loaded = datasets.load(part.name, root, "train", download) if data is None else datasets.from_user(data)
+    loaded = load_data(part.name, root, "train", download) if data is None else data.from_user(data)
     images = loaded.without(part.exclude)
     if part.limit is None and part.per_class is None:
         return images
@@ -167,7 +168,7 @@ def _stretches(chosen: Recipe, kept: Images, root: str | Path | None, download: 
     for phase, end in zip(part.phases, part.ends(), strict=True) if part.phases else [(recipe.Phase(), part.epochs)]:
         images = kept
         if phase.data is not None:  # the same examples, read at another size
-            whole = datasets.load(phase.data, root, "train", download)
+            whole = load_data(phase.data, root, "train", download)
             images = dataclasses.replace(kept, pixels=whole.pixels)
         augment = parse_augment(list(data.augment if phase.augment is None else phase.augment))
         own = dataclasses.replace(source, train=images)

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from classwise.datasets.arrays import load_archive
-from classwise.datasets.images import ArrayPixels, Images, IntArray
-from classwise.errors import UserError
-from classwise.evaluation.inputs import device_of
-from classwise.records import Array
-from classwise.storage import whole_file
+from classwise.auditing.inputs import device_of
+from classwise.core.errors import UserError
+from classwise.core.records import Array
+from classwise.core.storage import whole_file
+from classwise.data.arrays import load_archive
+from classwise.data.images import ArrayPixels, Images, IntArray
 
 
 @dataclass(frozen=True)

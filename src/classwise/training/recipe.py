@@ -22,14 +22,14 @@ from typing import Any, Literal
 
 import tomli_w
 
-import classwise
-from classwise import attacks, methods, spec
-from classwise.errors import UserError, unknown
-from classwise.evaluation.folder import plain
-from classwise.format import radius
+from classwise import attacks, methods
+from classwise.auditing.folder import plain
+from classwise.core import spec
+from classwise.core.errors import UserError, unknown
+from classwise.core.format import radius
+from classwise.core.spec import Count, Fraction, Natural, NonNegative, OpenShare, Positive, Seed, Share
+from classwise.core.threat import Norm, Threat
 from classwise.methods.method import Method
-from classwise.spec import Count, Fraction, Natural, NonNegative, OpenShare, Positive, Seed, Share
-from classwise.threat import Norm, Threat
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -331,7 +331,7 @@ def to_toml(recipe: Recipe) -> str:
 
 def home() -> Path:
     """The folder of the shipped recipes: beside the installed package, or at the top of the source tree."""
-    package = Path(classwise.__file__).parent
+    package = Path(__file__).parents[1]
     return next((p for p in (package / "recipes", package.parents[1] / "recipes") if p.is_dir()), package / "recipes")
 
 

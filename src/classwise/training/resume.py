@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from classwise.errors import UserError
-from classwise.run_folder import read_config
+from classwise.core.errors import UserError
+from classwise.core.run_folder import read_config
 
 
 def recipe_of(folder: Path | None) -> dict[str, Any]:

@@ -21,9 +21,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from classwise import spec
-from classwise.errors import UserError
-from classwise.spec import NonNegative, OpenShare, Positive
+from classwise.core import spec
+from classwise.core.errors import UserError
+from classwise.core.spec import NonNegative, OpenShare, Positive
 from classwise.training.choice import choose
 
 

@@ -9,9 +9,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from classwise.losses import cross_entropy
+from classwise.core.losses import cross_entropy
+from classwise.core.records import COLUMNS, MOST_PROBS, AttackInfo, Meta, Records
 from classwise.methods.method import Loss
-from classwise.records import COLUMNS, MOST_PROBS, AttackInfo, Meta, Records
 from classwise.training.processes import Processes
 
 TRAIN = "train"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from classwise.datasets.images import Images
-from classwise.errors import UserError
+from classwise.core.errors import UserError
+from classwise.data.images import Images
 
 
 def hold_out(images: Images, per_class: int, which: str = "last", seed: int = 0) -> tuple[Images, Images | None]:

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from classwise import draws
-from classwise.attacks.rows import Model
-from classwise.errors import UserError
-from classwise.evaluation.speed import AMP, Follower, channels_last, trains_channels_last
+from classwise.attacks.attack import Model
+from classwise.core import rng
+from classwise.core.errors import UserError
+from classwise.core.storage import whole_file
+from classwise.engine.attack_copy import AMP, Follower, channels_last, trains_channels_last
 from classwise.methods.method import Batch, Loss, State
-from classwise.storage import whole_file
 from classwise.training.awp import Awp
 from classwise.training.batches import Examples
 from classwise.training.optimizer import set_rate
@@ -93,7 +93,7 @@ class Stepper:
     ) -> Batch:
         """The batch on its device, augmented; the same for an example whatever batch and process it is in."""
         recipe = self.recipe
-        key = draws.keys(recipe.train.seed, torch.from_numpy(examples.index), stream=epoch + 1).to(self.device)
+        key = rng.keys(recipe.train.seed, torch.from_numpy(examples.index), stream=epoch + 1).to(self.device)
         x = augment(examples.x.to(self.device, non_blocking=True), key)
         x = channels_last(x) if self._channels_last else x.contiguous()
         return Batch(

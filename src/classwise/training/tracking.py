@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from classwise.errors import UserError, unknown
-from classwise.evaluation.folder import flat
-from classwise.extras import package
-from classwise.storage import whole_file
+from classwise.auditing.folder import flat
+from classwise.core.errors import UserError, unknown
+from classwise.core.extras import package
+from classwise.core.storage import whole_file
 
 Row: TypeAlias = Mapping[str, float | str]
 

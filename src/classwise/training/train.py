@@ -17,19 +17,20 @@ from rich.text import Text
 from torch import nn
 
 from classwise import methods
-from classwise.arguments import checked
-from classwise.errors import UserError
-from classwise.evaluation.audit import audit
-from classwise.evaluation.folder import check_same, fingerprint_data, fingerprint_model, plain
-from classwise.evaluation.inputs import default_device
+from classwise.auditing.audit import audit
+from classwise.auditing.folder import check_same, fingerprint_data, fingerprint_model, plain
+from classwise.auditing.inputs import default_device
+from classwise.core.arguments import checked
+from classwise.core.csv_files import read_csv
+from classwise.core.errors import UserError
+from classwise.core.run_folder import read_config
+from classwise.core.run_lock import writing
+from classwise.core.storage import remove, write_text
+from classwise.core.trust import trusting
 from classwise.models import load_model, read_checkpoint
 from classwise.models.check import usable
 from classwise.models.loading import names_code
-from classwise.results import REMARKS, Audit, refuse_other_kind, write_text
-from classwise.run_folder import read_config
-from classwise.run_lock import writing
-from classwise.storage import remove
-from classwise.tables import read_csv
+from classwise.results.audit_result import REMARKS, Audit, refuse_other_kind
 from classwise.training import recipe
 from classwise.training.audit_command import audit_command, audit_data
 from classwise.training.checkpoint import (
@@ -50,7 +51,6 @@ from classwise.training.recipe import Recipe
 from classwise.training.step import NOT_FINITE
 from classwise.training.tracking import open_trackers
 from classwise.training.watch import Watch, show_trained
-from classwise.trust import trusting
 
 _FILES = ("config.toml", "history.csv", LAST, NEXT, PREVIOUS, BEST)
 #: What trackers and studies leave beside them; W&B has a folder of its own for every run.

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
-from classwise.attacks.rows import Attack, for_classes
-from classwise.datasets.images import Images
-from classwise.evaluation import jobs, run
-from classwise.evaluation.batch_size import at_most, choose_batch, choose_workers
-from classwise.evaluation.speed import Follower
-from classwise.records import CLEAN, Meta, Protocol, Records
-from classwise.threat import Norm
+from classwise.attacks.attack import Attack, for_classes
+from classwise.core.records import CLEAN, Meta, Protocol, Records
+from classwise.core.threat import Norm
+from classwise.data.images import Images
+from classwise.engine import jobs, run
+from classwise.engine.attack_copy import Follower
+from classwise.engine.batch_size import at_most, choose_batch, choose_workers
 from classwise.training.processes import Processes
 
 

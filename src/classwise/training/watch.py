@@ -14,10 +14,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from classwise.format import percent
+from classwise.core.format import percent
+from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy
-from classwise.records import CLEAN, Records
-from classwise.terminal import bar, interactive
+from classwise.show.terminal import bar, interactive
 from classwise.training import checkpoint, history
 from classwise.training.tracking import Tracker
 

@@ -10,9 +10,9 @@ import pytest
 
 from classwise import published, studies
 from classwise.published.paper_settings import NOT_STATED, Settings, StatedAttack, StatedRun, StatedTraining, settings
-from classwise.studies.frame.graph import Graph
 from classwise.studies.reproduction import compared, page, reproduce
 from classwise.studies.reproduction.used import used
+from classwise.studies.runner.graph import Graph
 
 both_scales = pytest.mark.parametrize("scale", ["desk", "paper"])
 every_item = pytest.mark.parametrize("name", reproduce.names())

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 from classwise import published
-from classwise.datasets import class_names
-from classwise.errors import UserError
-from classwise.studies.frame.graph import Audit, Graph, Train
-from classwise.studies.frame.outcome import Outcome
+from classwise.core.errors import UserError
+from classwise.data import class_names
 from classwise.studies.reproduction import cost, reproduce
 from classwise.studies.reproduction.measured import READERS
+from classwise.studies.runner.graph import Audit, Graph, Train
+from classwise.studies.runner.outcome import Outcome
 
 CLASSES = class_names("cifar10")
 assert CLASSES is not None

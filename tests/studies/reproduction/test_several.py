@@ -8,10 +8,10 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from classwise.studies.frame.graph import Derive, Job
-from classwise.studies.frame.outcome import Outcome
-from classwise.studies.frame.study import Study
 from classwise.studies.reproduction.several import Several
+from classwise.studies.runner.graph import Derive, Job
+from classwise.studies.runner.outcome import Outcome
+from classwise.studies.runner.study import Study
 
 
 @dataclass(frozen=True, kw_only=True)

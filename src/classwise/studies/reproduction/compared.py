@@ -16,12 +16,12 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from classwise import spec
-from classwise.errors import UserError
+from classwise.core import spec
+from classwise.core.errors import UserError
 from classwise.published.paper_settings import NOT_STATED, Settings, StatedAttack, StatedRun
-from classwise.studies.frame.graph import Graph
-from classwise.studies.frame.study import Study
 from classwise.studies.reproduction.used import Used, trainings, used
+from classwise.studies.runner.graph import Graph
+from classwise.studies.runner.study import Study
 
 #: The papers' WideResNet-32-10 has five blocks in each group, as WideResNet-34-10 has by the usual way of counting.
 _SAME = {"wideresnet-32-10": "wideresnet-34-10"}

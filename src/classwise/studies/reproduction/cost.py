@@ -22,11 +22,11 @@ from torch.utils.flop_counter import flop_registry
 
 from classwise import attacks as attack_files
 from classwise.attacks import Attack
+from classwise.attacks.attack import evaluations, needs_gradient
 from classwise.attacks.fab import Boundary
-from classwise.attacks.rows import evaluations, needs_gradient
 from classwise.models import load_model
-from classwise.studies.frame.graph import Audit, Graph, Job, Train
 from classwise.studies.reproduction.data_sets import about
+from classwise.studies.runner.graph import Audit, Graph, Job, Train
 from classwise.training import recipe
 
 _CRAFTED = 40  # passes of an attack made on another model: twenty steps of PGD

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from classwise import spec
+from classwise.core import spec
 
 
 class About(NamedTuple):

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from classwise import spec
-from classwise.studies.frame.outcome import Outcome
+from classwise.core import spec
+from classwise.studies.runner.outcome import Outcome
 
 Line: TypeAlias = "tuple[dict[str, str], dict[str, float]]"
 Reader: TypeAlias = "Callable[[Outcome, Mapping[str, str]], Iterator[Line]]"

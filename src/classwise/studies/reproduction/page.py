@@ -11,8 +11,9 @@ from typing import Any
 
 import pandas as pd
 
-from classwise import published, tables
+from classwise import published
 from classwise.published.paper_settings import NOT_STATED, Settings, StatedAttack
+from classwise.show import tables
 from classwise.studies.reproduction import reproduce
 from classwise.studies.reproduction.reproduce import Plan
 from classwise.studies.reproduction.used import Used, used

@@ -21,16 +21,16 @@ from typing import Any, Literal
 import pandas as pd
 
 from classwise import published, studies
-from classwise.datasets import class_names
-from classwise.errors import UserError, unknown
+from classwise.core.errors import UserError, unknown
+from classwise.data import class_names
 from classwise.published.like import resolved
 from classwise.published.numbers import LABELS
-from classwise.studies.frame.graph import Graph
-from classwise.studies.frame.outcome import Outcome
-from classwise.studies.frame.study import Study
 from classwise.studies.reproduction import compared, cost
 from classwise.studies.reproduction.measured import READERS
 from classwise.studies.reproduction.several import Several
+from classwise.studies.runner.graph import Graph
+from classwise.studies.runner.outcome import Outcome
+from classwise.studies.runner.study import Study
 
 if sys.version_info >= (3, 11):
     import tomllib

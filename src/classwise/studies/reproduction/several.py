@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from classwise.figures.style import Chart
-from classwise.studies.frame.graph import Job
-from classwise.studies.frame.outcome import Claim, Done, Outcome
-from classwise.studies.frame.study import Study
+from classwise.show.figures.style import Chart
+from classwise.studies.runner.graph import Job
+from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.study import Study
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,14 +13,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from classwise import attacks, methods, spec
+from classwise import attacks, methods
 from classwise.attacks import Attack
 from classwise.attacks.fgsm import Fgsm
 from classwise.attacks.pgd import Pgd
 from classwise.attacks.transfer import Transfer
+from classwise.core import spec
 from classwise.published.paper_settings import StatedAttack
-from classwise.studies.frame.graph import Audit, Derive, Graph, Job, Train
 from classwise.studies.reproduction.data_sets import ABOUT
+from classwise.studies.runner.graph import Audit, Derive, Graph, Job, Train
 from classwise.training import recipe
 
 BEST = "best on held-out images"

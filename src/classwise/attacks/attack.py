@@ -1,0 +1,179 @@
+"""An iterative attack is its rows: a dict of tensors whose first dimension is the example.
+
+The framework makes the first columns, an attack adds its own (`x_adv` always, perhaps a step size or a best loss):
+
+    x, y       the clean image and its label          eps    the example's radius
+    key        its random numbers (classwise.core.rng)   t      steps done so far
+    logits     what the model said of the `x_adv` that the last `advance` was given
+    restart    number of the restart, from 0 on
+
+Columns that an attack may add and the engine understands:
+
+    x_best     the point to judge at the end, where that is not the last `x_adv`
+    best       ‖x_best − x‖: the attack looks for the nearest adversarial point and may leave the ball on the way;
+               infinite until it has found one. The example is broken when best ≤ eps
+    done       true once there is nothing left to try, before all steps are made
+    queries    model evaluations spent so far, where a step is not exactly one
+
+So the engine can retire an example in the middle of an attack, let a fresh one take its place, cut a batch in two
+or move it, and no attack needs to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from classwise.core import rng
+from classwise.core.errors import UserError
+from classwise.core.losses import cross_entropy
+from classwise.core.threat import Norm, Radius, choose
+
+Rows: TypeAlias = "dict[str, Tensor]"
+Model: TypeAlias = Callable[[Tensor], Tensor]
+
+
+@runtime_checkable
+class Attack(Protocol):
+    """A frozen dataclass: its fields are the settings, its file's name is the attack's name."""
+
+    @property
+    def steps(self) -> int:
+        """How many times `advance` is called after `begin`."""
+
+    @property
+    def restarts(self) -> int:
+        """How many times the whole attack is tried, each from another random start."""
+
+    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+        """Add `x_adv`, the first point to try, and whatever else the attack remembers."""
+
+    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+        """Ask the model about `x_adv` (its answer becomes `logits`) and move to the next point."""
+
+
+def needs_gradient(attack: Attack | type[Attack]) -> bool:
+    """Whether the attack differentiates the model; one that does not says so: ``needs_gradient = False``."""
+    return bool(getattr(attack, "needs_gradient", True))
+
+
+def evaluations(attack: Attack) -> int:
+    """About how many times a step asks the model; an attack whose steps are many questions says so: `evaluations`."""
+    return int(getattr(attack, "evaluations", 1))
+
+
+def for_classes(attack: Attack, num_classes: int) -> Attack:
+    """The attack fitted to so many classes, for attacks whose restarts are targets: they have `for_classes`."""
+    fit = getattr(attack, "for_classes", None)
+    return attack if fit is None else fit(num_classes)
+
+
+def seeks_distance(attack: Attack) -> bool:
+    """Whether the attack is asked for the nearest adversarial point it can find (its field `minimal`), not just for
+    one in the ball."""
+    return bool(getattr(attack, "minimal", False))
+
+
+def fresh(x: Tensor, y: Tensor, eps: Radius, key: Tensor, restart: Tensor | int = 0) -> Rows:
+    """The columns every attack starts from."""
+    radius = eps if isinstance(eps, Tensor) and eps.ndim else torch.full((len(x),), float(eps), dtype=x.dtype)
+    zeros = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+    return {"x": x, "y": y, "eps": radius.to(x.device, x.dtype), "key": key, "t": zeros, "restart": zeros + restart}
+
+
+def over(rows: Rows, steps: int) -> Tensor:
+    """Whose attack has come to its end."""
+    ended = rows["t"] >= steps
+    return ended | rows["done"] if "done" in rows else ended
+
+
+def handed_over(rows: Rows, seeking: bool = False) -> Tensor:
+    """The point an attack gives for each example: `x_best` if it keeps one, else the last `x_adv`.
+
+    An attack that looks for the nearest point gives the clean image where it found none in the ball; when `seeking`
+    the distance itself, where it found none at all.
+    """
+    if "best" not in rows:
+        return rows.get("x_best", rows["x_adv"])
+    found = rows["best"] <= rows["eps"]
+    if seeking:
+        found = torch.isfinite(rows["best"])
+    return choose(found, rows["x_best"], rows["x"])
+
+
+def select(rows: Rows, mask: Tensor) -> Rows:
+    """The rows where `mask` holds."""
+    return {name: column[mask] for name, column in rows.items()}
+
+
+def join(parts: list[Rows]) -> Rows:
+    """Several sets of rows below one another; columns that not all of them have are dropped."""
+    names = [name for name in parts[0] if all(name in part for part in parts)]
+    return {name: torch.cat([part[name] for part in parts]) for name in names}
+
+
+def value_and_gradient(
+    model: Model, x: Tensor, objective: Callable[[Tensor], Tensor], eot: int = 1
+) -> tuple[Tensor, Tensor]:
+    """The logits at `x` and ∇_x of the summed per-example objective; both averaged over `eot` calls.
+
+    Averaging is the expectation over a randomised model's own draws (Athalye et al. 2018); 1 for ordinary models.
+    """
+    logits, gradient = torch.zeros(()), torch.zeros(())
+    for _ in range(eot):
+        with torch.enable_grad():
+            point = x.detach().requires_grad_()
+            z = model(point)
+            value = objective(z).sum()
+            g = torch.autograd.grad(value, point, allow_unused=True)[0] if value.requires_grad else None
+        if g is None:
+            raise UserError(
+                "the model's output has no gradient with respect to its input: it runs under no_grad, detaches it or "
+                "thresholds it. Let the gradient through, or use an attack that needs none, such as noise."
+            )
+        logits = logits.to(z.device) + z.detach() / eot
+        gradient = gradient.to(g.device) + g / eot
+    return logits, gradient
+
+
+def craft(
+    attack: Attack,
+    model: Model,
+    x: Tensor,
+    y: Tensor,
+    eps: Radius,
+    norm: Norm = "linf",
+    generator: torch.Generator | None = None,
+    key: Tensor | None = None,
+) -> Tensor:
+    """The plain call: adversarial examples for one batch, the point the attack ends with for every example.
+
+    Random numbers come from each example's `key` where keys are given, else from the generator.
+
+    Of several restarts the one kept is a misclassified one if there is any, and among those the one of largest
+    cross entropy. The model's train/eval mode is the caller's business.
+    """
+    x = x.detach()
+    best, best_broken = x, torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    best_loss = torch.full((len(x),), float("-inf"), device=x.device)
+    for restart in range(attack.restarts):
+        keys = rng.keys_from(generator, len(x), x.device) if key is None else rng.keys(restart, key)
+        rows = attack.begin(model, fresh(x, y, eps, keys, restart), norm)
+        for _ in range(attack.steps):
+            if over(rows, attack.steps).all():
+                break
+            rows = attack.advance(model, rows, norm)
+        point = handed_over(rows)
+        if attack.restarts == 1:
+            return point
+        with torch.no_grad():
+            z = model(point)
+        loss, broken = cross_entropy(z, y), z.argmax(1) != y
+        better = (broken & ~best_broken) | ((broken == best_broken) & (loss > best_loss))
+        best = choose(better, point, best)
+        best_loss = torch.where(better, loss, best_loss)
+        best_broken |= broken
+    return best

@@ -1,0 +1,291 @@
+"""Attacks of other libraries, and functions of your own, on the same terms as ours.
+
+    torchattacks:PGDL2,eps_for_division=1e-8          any attack of torchattacks
+    foolbox:L2PGD,steps=20                            any attack of Foolbox
+    art:ProjectedGradientDescent,max_iter=10          any evasion attack of the Adversarial Robustness Toolbox
+    path/to/file.py:attack,alpha=0.01                 a function (model, x, y) -> x_adv; it may also take eps and norm
+
+Settings go to the attack's constructor (or the function). The radius, the norm and the number of classes are filled in
+where it takes them and they are not given; so is ART's step size, with a quarter of the radius, because its default is
+larger than the usual radii. Images lie in [0,1].
+
+What comes back is taken as it is: the judge of the audit finds out whether it is inside the ball and the pixel range
+and truly misclassified, as for every attack. Libraries draw from the global random states: those are put aside for the
+call, seeded from the batch's first example and put back, one batch at a time. So a run can be repeated, but unlike ours
+these attacks depend on how the data is cut into batches.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import inspect
+import random
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from classwise.attacks.attack import Attack, Model, Rows
+from classwise.core import spec as specs
+from classwise.core.errors import UserError, unknown
+from classwise.core.extras import package
+from classwise.core.threat import Norm
+from classwise.models.factory import run_file
+
+_SPEC = re.compile(r"(?P<source>torchattacks|foolbox|art|[^,=]+\.py):(?P<name>[^,]*)(?:,(?P<options>.*))?")
+_ALONE = threading.Lock()  # the global random states are one for all threads
+
+
+def is_foreign(spec: str) -> bool:
+    """Whether a spec names an attack of another library or of a Python file."""
+    return _SPEC.fullmatch(spec.strip()) is not None
+
+
+def load(spec: str) -> Attack:
+    """The attack of a spec such as ``foolbox:L2PGD,steps=20``; an error if there is none or it has no such setting."""
+    match = _SPEC.fullmatch(spec.strip())
+    if match is None:
+        raise UserError(f"{spec!r} is no attack of {', '.join(_LIBRARIES)} (write foolbox:NAME) or of a file.py:NAME.")
+    return Foreign(match["source"], match["name"].strip(), (match["options"] or "").strip())
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a library's attack is asked about."""
+
+    model: nn.Module
+    x: Tensor
+    y: Tensor
+    eps: float
+    norm: Norm
+
+    @property
+    def num_classes(self) -> int:
+        with torch.no_grad():
+            return int(self.model(self.x[:1]).shape[1])
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """Fields: the library, or the Python file; the attack's name in it; its settings, as text."""
+
+    source: str
+    attack: str
+    options: str = ""
+
+    def __post_init__(self) -> None:
+        self._prepared()
+
+    @property
+    def short_name(self) -> str:
+        """``torchattacks:PGDL2``: what the attack is called in tables."""
+        return f"{Path(self.source).name}:{self.attack}"
+
+    @property
+    def spec(self) -> str:
+        """What `load` makes this attack of."""
+        return f"{self.source}:{self.attack}" + (f",{self.options}" if self.options else "")
+
+    @property
+    def steps(self) -> int:
+        return 0
+
+    @property
+    def restarts(self) -> int:
+        return 1
+
+    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+        x_adv, call = rows["x"].clone(), self._prepared()
+        with _random_states(int(rows["key"][0]), x_adv.device), _frozen(model), torch.enable_grad():
+            for eps in sorted(set(rows["eps"].tolist()) - {0.0}):  # with no radius there is nothing to ask
+                mine = rows["eps"] == eps
+                x, y = rows["x"][mine].contiguous(), rows["y"][mine]  # libraries like `view`
+                x_adv[mine] = self._points(call, Batch(_Wrapped(model, x), x, y, eps, norm))
+        return {**rows, "x_adv": x_adv}
+
+    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+        raise AssertionError("an attack of another library runs as a whole")
+
+    def _points(self, call: Callable[[Batch], Any], batch: Batch) -> Tensor:
+        try:
+            point = torch.as_tensor(call(batch)).detach().to(batch.x)
+        except UserError:
+            raise
+        except Exception as error:  # theirs to say what is wrong
+            if isinstance(error, MemoryError) or "memory" in str(error):  # tried again with a smaller batch
+                raise
+            raise UserError(f"{self.short_name} failed: {type(error).__name__}: {error}") from error
+        if point.shape != batch.x.shape:
+            shapes = f"{tuple(point.shape)}, expected {tuple(batch.x.shape)}"
+            raise UserError(f"{self.short_name} gave points of shape {shapes}.")
+        return point
+
+    def _prepared(self) -> Callable[[Batch], Any]:
+        """The call to make for a batch, once name and settings have been checked."""
+        _, options = specs.split(f"options:{self.options}")
+        given = {key: _value(text) for key, text in options.items()}
+        if not self.attack:
+            raise UserError(f"{self.source!r} names no attack; write {self.source}:NAME.")
+        if self.source in _LIBRARIES:
+            library = _LIBRARIES[self.source]
+            target, ask, leading = library.attack(self.attack), library.ask, library.leading
+        else:
+            target, ask, leading = _function(self.source, self.attack), _ask_function, 3
+        try:
+            parameters = inspect.signature(target).parameters
+        except ValueError as error:
+            raise UserError(f"{self.short_name} is no function or class written in Python ({error}).") from None
+        known = list(parameters)[leading:]
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+            specs.check_keys(given, dict.fromkeys(known), self.short_name)
+        return lambda batch: ask(target, given, known, batch)
+
+
+class _Wrapped(nn.Module):
+    """The model as a module in eval mode, whose own parts no library can reach; its parameter tells the device."""
+
+    def __init__(self, model: Model, like: Tensor) -> None:
+        super().__init__()
+        self.call: Model = lambda x: model(x)  # the model itself, if it is a module, would become a part
+        self.where = nn.Parameter(torch.zeros(1, device=like.device, dtype=like.dtype), requires_grad=False)
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.requires_grad:  # gradients in plain memory layout too
+            x = x.clone()
+            x.register_hook(lambda gradient: gradient.contiguous())  # type: ignore[no-untyped-call]
+        return self.call(x)
+
+
+def _ask_torchattacks(cls: Callable[..., Any], given: Mapping[str, Any], known: list[str], batch: Batch) -> Any:
+    norm = {"linf": "Linf", "l2": "L2"}[batch.norm]
+    fitting = {"eps": batch.eps, "norm": norm, "n_classes": batch.num_classes}
+    return cls(batch.model, **{**_taken(fitting, known), **given})(batch.x, batch.y)
+
+
+def _ask_foolbox(cls: Callable[..., Any], given: Mapping[str, Any], known: list[str], batch: Batch) -> Any:
+    foolbox = _package("foolbox", "foolbox")
+    model = foolbox.PyTorchModel(batch.model, bounds=(0, 1), device=batch.x.device)
+    criterion = foolbox.criteria.Misclassification(batch.y)
+    _, points, _ = cls(**given)(model, batch.x, criterion, epsilons=batch.eps)
+    return points
+
+
+def _ask_art(cls: Callable[..., Any], given: Mapping[str, Any], known: list[str], batch: Batch) -> Any:
+    classifier = _package("art", "art.estimators.classification").PyTorchClassifier(
+        model=batch.model,
+        loss=nn.CrossEntropyLoss(),
+        input_shape=tuple(batch.x.shape[1:]),
+        nb_classes=batch.num_classes,
+        clip_values=(0.0, 1.0),
+        device_type="gpu" if batch.x.is_cuda else "cpu",
+    )
+    norm = {"linf": np.inf, "l2": 2}[batch.norm]
+    fitting = {"eps": batch.eps, "eps_step": batch.eps / 4, "norm": norm, "batch_size": len(batch.x), "verbose": False}
+    attack = cls(classifier, **{**_taken(fitting, known), **given})
+    return attack.generate(x=batch.x.cpu().numpy(), y=batch.y.cpu().numpy())
+
+
+def _ask_function(function: Callable[..., Any], given: Mapping[str, Any], known: list[str], batch: Batch) -> Any:
+    fitting = {"eps": batch.eps, "norm": batch.norm}
+    return function(batch.model, batch.x, batch.y, **{**_taken(fitting, known), **given})
+
+
+def _taken(fitting: Mapping[str, Any], known: list[str]) -> dict[str, Any]:
+    return {key: value for key, value in fitting.items() if key in known}
+
+
+@dataclass(frozen=True)
+class Library:
+    """Where a library keeps its attacks and how one is asked; the first `leading` arguments are not settings."""
+
+    package: str
+    module: str
+    leading: int
+    ask: Callable[[Callable[..., Any], Mapping[str, Any], list[str], Batch], Any]
+
+    def attack(self, name: str) -> Callable[..., Any]:
+        module = _package(self.package, self.module)
+        known = {
+            key: value
+            for key, value in vars(module).items()
+            if inspect.isclass(value) and not inspect.isabstract(value) and not key.startswith("_")
+        }
+        if name not in known:
+            raise unknown(f"attack of {self.package}", name, known)
+        found: Callable[..., Any] = known[name]
+        return found
+
+
+_LIBRARIES = {
+    "torchattacks": Library("torchattacks", "torchattacks", 1, _ask_torchattacks),
+    "foolbox": Library("foolbox", "foolbox.attacks", 0, _ask_foolbox),
+    "art": Library("art", "art.attacks.evasion", 1, _ask_art),
+}
+
+
+def _package(name: str, module: str) -> Any:
+    return package(name, f"attacks of {name} need", module)
+
+
+@functools.cache
+def _function(path: str, name: str) -> Callable[..., Any]:
+    """The function `name` of a Python file, which is run once."""
+    file = Path(path)
+    module = run_file(file, f"the attack {name!r}")
+    own = {key: value for key, value in vars(module).items() if callable(value) and not key.startswith("_")}
+    if name not in own:
+        raise unknown(f"function of {file.name}", name, own)
+    found: Callable[..., Any] = own[name]
+    return found
+
+
+def _value(text: str) -> Any:
+    """A setting as Python writes it, a fraction such as 8/255, or text."""
+    if text in ("true", "false", "none"):
+        text = text.capitalize()
+    with contextlib.suppress(ValueError, SyntaxError):
+        return ast.literal_eval(text)
+    with contextlib.suppress(UserError):
+        return specs.number(text)
+    return text
+
+
+@contextlib.contextmanager
+def _random_states(seed: int, device: torch.device) -> Iterator[None]:
+    """Torch's, numpy's and Python's global random states seeded, and put back at the end."""
+    cuda = [device] if device.type == "cuda" else []
+    with _ALONE, torch.random.fork_rng(devices=cuda):
+        python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002  (what libraries use)
+        torch.default_generator.manual_seed(seed)
+        for each in cuda:
+            torch.cuda.default_generators[each.index or 0].manual_seed(seed)
+        random.setstate(random.Random(seed).getstate())
+        np.random.set_state(np.random.RandomState(seed % 2**32).get_state())  # noqa: NPY002
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(legacy)  # noqa: NPY002
+
+
+@contextlib.contextmanager
+def _frozen(model: Model) -> Iterator[None]:
+    """No gradients of weights, which libraries that call `backward` would leave behind."""
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    asking = [parameter for parameter in parameters if parameter.requires_grad and parameter.is_leaf]
+    try:
+        for parameter in asking:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter in asking:
+            parameter.requires_grad_(True)

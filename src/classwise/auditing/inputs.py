@@ -1,0 +1,173 @@
+"""What an audit is given, made into what it needs: images, a module on its device, a radius for every example."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from classwise import attacks as attack_files
+from classwise.attacks import foreign
+from classwise.attacks.attack import Attack
+from classwise.attacks.transfer import Transfer
+from classwise.core.errors import UserError
+from classwise.core.records import CLEAN, Array
+from classwise.core.spec import Count, convert, number
+from classwise.core.threat import Norm, Threat
+from classwise.data import load as load_data
+from classwise.data.images import Images
+from classwise.data.tensors import from_user
+from classwise.models import check_model, load_model
+from classwise.models.check import moved
+
+Eps: TypeAlias = float | str | Mapping[str, float | str] | Sequence[float | str] | Tensor | Array
+
+
+def images_of(
+    data: Any,
+    root: str | Path | None,
+    split: str,
+    download: bool,
+    num_classes: int | None,
+    class_names: Sequence[str] | None,
+) -> Images:
+    num_classes = convert(num_classes, Count | None, "num_classes")
+    if isinstance(data, str):
+        images = load_data(data, root=root, split=split, download=download)
+        return images if class_names is None else dataclasses.replace(images, class_names=tuple(class_names))
+    return from_user(data, num_classes, class_names)
+
+
+def module_of(
+    model: Any,
+    weights: str | Path | None,
+    normalize: Any,
+    images: Images,
+    num_classes: int | None,
+    device: str | torch.device | None,
+) -> nn.Module:
+    if isinstance(model, nn.Module):
+        if weights is not None or normalize is not None:
+            raise UserError("weights and normalize belong to a model spec; load_model(module, weights=…) takes both.")
+        return moved(model, device)
+    channels = images.batch(np.arange(1))[0].shape[1]
+    return load_model(
+        model,
+        weights=weights,
+        num_classes=num_classes or images.num_classes,
+        in_channels=channels,
+        device=default_device() if device is None else device,
+        normalize=normalize,
+    )
+
+
+def attacks_of(attacks: Any, **overrides: Any) -> dict[str, Attack]:
+    """Attacks by short name, those of other libraries and of Python files too; without clean, which always runs."""
+    given = attack_files.listed(attacks)
+    made = [foreign.load(a) if isinstance(a, str) and foreign.is_foreign(a) else a for a in given]
+    named = attack_files.parse(made, **overrides)
+    return {name: attack for name, attack in named.items() if name != CLEAN}
+
+
+def with_surrogates(attacks: Mapping[str, Attack], images: Images, device: torch.device) -> dict[str, Attack]:
+    """The attacks, with the models that transfer attacks craft on loaded."""
+
+    def load(spec: str, weights: str | None) -> nn.Module:
+        channels = images.batch(np.arange(1))[0].shape[1]
+        model = load_model(
+            spec, weights=weights, num_classes=images.num_classes, in_channels=channels, device=device
+        ).requires_grad_(False)
+        check_model(model, images.batch(np.arange(min(2, len(images))))[0].to(device), images.num_classes)
+        return model
+
+    return {n: a.with_surrogates(load) if isinstance(a, Transfer) else a for n, a in attacks.items()}
+
+
+def spec_of(given: Any, module: nn.Module) -> str:
+    """What a run folder says of the model: its spec, the name of its class, or what a black box says of itself."""
+    if getattr(module, "black_box", False):
+        return str(module.identity)
+    return type(given).__name__ if isinstance(given, nn.Module) else str(given)
+
+
+def default_device() -> torch.device:
+    """CUDA, else Apple's GPU, else the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def device_of(model: nn.Module) -> torch.device:
+    tensor = next(iter((*model.parameters(), *model.buffers())), None)
+    return torch.device("cpu") if tensor is None else tensor.device
+
+
+def with_names(images: Images, outputs: int) -> Images:
+    """Class names for everything the model can answer; an error where the data has classes the model lacks."""
+    if images.labels.size and int(images.labels.max()) >= outputs:
+        raise UserError(
+            f"the data has label {int(images.labels.max())} but the model has only {outputs} outputs (labels "
+            f"0…{outputs - 1}). Load the model with num_classes={images.num_classes}, or choose other data."
+        )
+    if outputs == images.num_classes:
+        return images
+    names = [*images.class_names, *(f"class {k}" for k in range(images.num_classes, outputs))]
+    return dataclasses.replace(images, class_names=tuple(names[:outputs]), superclasses=None)
+
+
+def radii(eps: Eps, images: Images, norm: Norm) -> tuple[Threat, Array]:
+    """The threat (with the largest radius) and one radius per example."""
+    values = _radii_by_class(eps, images) if isinstance(eps, Mapping) else _radii_by_example(eps, len(images))
+    if len(values) != len(images):
+        raise UserError(f"{len(values)} radii for {len(images)} examples: give one each, one per class, or one.")
+    Threat(norm, float(values.min()))  # raises where it is not a radius
+    return Threat(norm, float(values.max())), values
+
+
+def _radii_by_example(eps: Any, count: int) -> Array:
+    """One radius for all examples, or those given for each."""
+    if isinstance(eps, Tensor) and (eps.layout != torch.strided or eps.is_meta):
+        raise UserError(f"eps is a {eps.layout} tensor on {eps.device}; give a dense one that holds values.")
+    given = eps.detach().cpu().numpy() if isinstance(eps, Tensor) else eps
+    if not isinstance(given, (np.ndarray, list, tuple)) or np.ndim(given) == 0:
+        return np.full(count, number(given.item() if isinstance(given, np.ndarray) else given))
+    return np.array([number(value) for value in np.ravel(np.asarray(given, dtype=object))], dtype=float)
+
+
+def _radii_by_class(eps: Mapping[str, float | str], images: Images) -> Array:
+    given = {name: number(value) for name, value in eps.items()}
+    others = given.pop("*", None)
+    by_class = {images.class_number(name): value for name, value in given.items()}
+    for label in np.unique(images.labels).tolist():
+        if label not in by_class and others is None:
+            name = images.class_names[label]
+            raise UserError(f"eps has no radius for class {name!r}; add it, or '*' for all others.")
+    return np.array([by_class.get(label, others) for label in images.labels.tolist()], dtype=float)
+
+
+def grid(eps: Eps, steps: int | None, norm: Norm) -> dict[str, float]:
+    """The radii of a curve by the names they were given, smallest first; empty where one radius is asked for.
+
+    A curve is text with commas ("2/255,4/255,8/255"), a list of such text, or `steps` equal steps up to one radius.
+    """
+    if isinstance(eps, str) and "," in eps:
+        eps = [part.strip() for part in eps.split(",") if part.strip()]
+    several = isinstance(eps, Sequence) and not isinstance(eps, str) and any(isinstance(part, str) for part in eps)
+    if steps is not None:
+        if several or not isinstance(eps, (str, float, int)):
+            raise UserError("eps_grid divides one radius into steps; give eps as one number, such as 8/255.")
+        if steps < 2:
+            raise UserError(f"eps_grid must be at least 2 steps, got {steps}.")
+        whole = Threat(norm, number(eps)).eps
+        return {f"{whole * step / steps:.4g}": whole * step / steps for step in range(1, steps + 1)}
+    if not several:
+        return {}
+    named = {str(part): Threat(norm, number(part)).eps for part in eps}  # type: ignore[union-attr]
+    if len(set(named.values())) < len(list(eps)):  # type: ignore[arg-type]
+        raise UserError(f"eps {', '.join(named)} gives a radius twice; leave one of them out.")
+    return dict(sorted(named.items(), key=lambda item: item[1]))

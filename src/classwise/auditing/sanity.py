@@ -1,0 +1,264 @@
+"""Findings that have to be asked of the model itself, on a few images, before an audit spends its time.
+
+After Carlini et al., "On Evaluating Adversarial Robustness" (2019), and AutoAttack's checks of the defence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+
+from classwise.attacks.attack import Attack, Rows, fresh, handed_over, needs_gradient, select
+from classwise.attacks.pgd import Pgd
+from classwise.core import rng
+from classwise.core.format import percent
+from classwise.core.losses import cross_entropy
+from classwise.core.spec import exact
+from classwise.core.threat import Norm
+from classwise.data.images import Images
+from classwise.models.normalize import Normalize
+from classwise.results.findings import Finding
+
+_PER_CLASS, _MOST = 4, 64  # images looked at
+_FEW = 16  # of them, where an attack is tried out
+_STEPS = 5  # of the attack whose loss is watched, at most
+_UNBOUNDED = Pgd(steps=40, step=0.1)  # with a radius of 1 it reaches every image there is, several times over
+_MAY_SURVIVE = 0.05  # of the images, and never a single one, before we speak up
+
+
+_TRAINED_OTHERWISE = (_NormBase, _DropoutNd, nn.RReLU, nn.RNNBase, nn.MultiheadAttention)  # than they evaluate
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A few images of every class, and what the model says of them."""
+
+    x: Tensor
+    y: Tensor
+    logits: Tensor
+    class_names: tuple[str, ...]
+
+
+def draw_sample(model: nn.Module, images: Images, device: torch.device, seed: int) -> Sample:
+    some = images.subset(limit=_MOST, per_class=_PER_CLASS, seed=seed)
+    x, y = some.batch(np.arange(len(some)))
+    x, y = x.to(device), y.to(device)
+    with torch.no_grad():
+        logits = model(x)
+    return Sample(x, y, logits, images.class_names)
+
+
+def inspect(
+    model: nn.Module,
+    sample: Sample,
+    attacks: Mapping[str, Attack],
+    norm: Norm,
+    was_training: bool,
+    eot: int,
+    eps: float,
+) -> list[Finding]:
+    """Every finding about the model on the sample, and about the first attack, with the (largest) radius of the audit.
+
+    `model` is in eval mode; `was_training` says how it came.
+    """
+    findings = [*_train_mode(was_training), *_range(model, sample), *_probabilities(sample)]
+    findings += _other_threat(model, norm, eps)
+    randomised = list(_randomised(model, sample, eot))
+    findings += randomised
+    gradient = None if getattr(model, "black_box", False) else _gradient(model, sample)
+    if gradient is not None:
+        findings += _zero_gradients(gradient, sample)
+    attack = next(iter(attacks.values()), None)
+    if attack is None or randomised or eot > 1:
+        return findings
+    findings += _zero_radius(model, sample, attack, norm)
+    if gradient is None or not gradient.any():
+        return findings
+    if any(needs_gradient(each) for each in attacks.values()):
+        findings += _unbounded(model, sample)
+    if needs_gradient(attack):
+        findings += _loss(model, sample, attack, norm, eps)
+    return findings
+
+
+def mode_counts(module: nn.Module) -> bool:
+    """Whether a module may answer differently in train mode: not a container, whose parts say so themselves, and of
+    torch's own only what is known to."""
+    if next(module.children(), None) is not None or isinstance(module, Normalize):
+        return False
+    own = type(module).__module__.partition(".")[0] == "torch"
+    return isinstance(module, _TRAINED_OTHERWISE) or not own or not type(module).__module__.startswith("torch.nn.")
+
+
+def _train_mode(was_training: bool) -> Iterator[Finding]:
+    if was_training:
+        yield Finding(
+            "train_mode",
+            "warning",
+            "The model was in train mode: batch-norm and dropout would have made its answers depend on the batch.",
+            "It was audited in eval mode and put back afterwards; call model.eval() yourself to silence this.",
+        )
+
+
+def _other_threat(model: nn.Module, norm: Norm, eps: float) -> Iterator[Finding]:
+    trained = getattr(model, "trained_threat", None)
+    if trained is not None and trained != (norm, eps):
+        wanted = f"--eps {exact(trained[1])} --norm {trained[0]}"
+        yield Finding(
+            "other_threat",
+            "warning",
+            f"The model was trained against {trained[0]} perturbations of at most {exact(trained[1])} and is audited "
+            f"against {norm} perturbations of at most {exact(eps)}.",
+            f"Where that is not what you want, audit it as it was trained: {wanted}.",
+        )
+
+
+def _range(model: nn.Module, sample: Sample) -> Iterator[Finding]:
+    low, high = float(sample.x.min()), float(sample.x.max())
+    if low < -1e-4 or high > 1 + 1e-4:
+        twice = any(isinstance(module, Normalize) for module in model.modules())
+        looks = "They look normalised twice: the model normalises too. " if twice else ""
+        looks = "They look like 0…255: divide by 255. " if high > 10 and low >= 0 else looks
+        yield Finding(
+            "input_range",
+            "serious",
+            f"Inputs run from {low:.3g} to {high:.3g}; an audit needs pixels in [0,1].",
+            f"{looks}Take the normalisation out of the data and put it into the model (normalize=…).",
+        )
+    elif 0 < high < 2 / 255:
+        yield Finding(
+            "input_range",
+            "serious",
+            f"The brightest pixel of the sample is {high:.3g}: the images look divided by 255 twice.",
+            "Give uint8 images, or floats in [0,1].",
+        )
+
+
+def _probabilities(sample: Sample) -> Iterator[Finding]:
+    z = sample.logits
+    if bool((z >= 0).all()) and bool(((z.sum(1) - 1).abs() < 1e-3).all()):
+        yield Finding(
+            "probabilities",
+            "serious",
+            "The model's outputs look like probabilities (non-negative, summing to one), not logits.",
+            "Remove the final softmax: a loss on its output has a vanishing gradient and makes attacks look weak.",
+        )
+
+
+def _randomised(model: nn.Module, sample: Sample, eot: int) -> Iterator[Finding]:
+    with torch.no_grad():
+        again = model(sample.x)
+    if bool((again - sample.logits).abs().amax() > 1e-3 * sample.logits.abs().amax().clamp_min(1.0)):
+        changed = float((again.argmax(1) != sample.logits.argmax(1)).float().mean())
+        remedy = "Attack its expectation over draws: --eot 20 (eot=20), and report several seeds."
+        yield Finding(
+            "randomised",
+            "note" if eot > 1 else "serious",
+            f"Two calls on the same images differ (predictions of {percent(changed, 0)} of them): the model is "
+            "randomised.",
+            remedy if eot == 1 else f"Attacks and judgement average over {eot} draws; report several seeds.",
+        )
+
+
+def _zero_gradients(gradient: Tensor, sample: Sample) -> Iterator[Finding]:
+    dead = (gradient.flatten(1).abs().amax(1) == 0).cpu().numpy()
+    if not dead.any():
+        return
+    labels = sample.y.cpu().numpy()
+    shares = {
+        name: dead[labels == number].mean()
+        for number, name in enumerate(sample.class_names)
+        if (labels == number).any()
+    }
+    worst = ", ".join(
+        f"{name} {percent(share, 0)}" for name, share in sorted(shares.items(), key=lambda s: -s[1])[:3] if share
+    )
+    yield Finding(
+        "zero_gradient",
+        "serious",
+        f"The gradient is exactly zero for {percent(float(dead.mean()), 0)} of the sampled images (most: {worst}).",
+        "A gradient attack cannot move those: add temperature_pgd:sound=true or margin_pgd, and compare with noise.",
+    )
+
+
+def _gradient(model: nn.Module, sample: Sample) -> Tensor:
+    """∇_x CE on the sample; zero where the output does not depend on the input as autograd sees it."""
+    with torch.enable_grad():
+        x = sample.x.detach().requires_grad_()
+        loss = cross_entropy(model(x), sample.y).sum()
+    if not loss.requires_grad:
+        return torch.zeros_like(sample.x)
+    return torch.autograd.grad(loss, x, allow_unused=True, materialize_grads=True)[0]
+
+
+def _zero_radius(model: nn.Module, sample: Sample, attack: Attack, norm: Norm) -> Iterator[Finding]:
+    few = torch.arange(len(sample.y), device=sample.y.device) < _FEW
+    rows = _begun(attack, model, sample, few, 0.0, norm)
+    if attack.steps:
+        rows = attack.advance(model, rows, norm)
+    x_adv = handed_over(rows)
+    with torch.no_grad():
+        differing = model(x_adv).argmax(1) != sample.logits[few].argmax(1)
+    if differing.any():
+        yield Finding(
+            "zero_radius",
+            "serious",
+            "With eps = 0 the attack changes the prediction of "
+            f"{percent(float(differing.float().mean()), 0)} of the images.",
+            "Inputs leave [0,1], or the model keeps state between calls: mend that first, nothing else is reliable.",
+        )
+
+
+def _unbounded(model: nn.Module, sample: Sample) -> Iterator[Finding]:
+    """With no bound but the pixel range every image can be turned into any other, so nothing may stand."""
+    right = sample.logits.argmax(1) == sample.y
+    if not right.any():
+        return
+    rows = _begun(_UNBOUNDED, model, sample, right, 1.0, "linf")
+    while len(rows["y"]) and int(rows["t"].max()) < _UNBOUNDED.steps:
+        rows = _UNBOUNDED.advance(model, rows, "linf")
+        rows = select(rows, rows["logits"].argmax(1) == rows["y"])  # what is broken is done with
+    survive, tried = len(rows["y"]), int(right.sum())
+    if survive > max(_MAY_SURVIVE * tried, 1):
+        yield Finding(
+            "unbounded_survives",
+            "serious",
+            f"With eps = 1, where any image can become any other, {survive} of {tried} images still stand after "
+            f"{_UNBOUNDED.steps} steps of PGD.",
+            "The gradient does not lead to errors that are surely there (masked, saturated or shattered): robust "
+            "accuracy from gradient attacks is overestimated. Add margin_pgd and an attack without gradients.",
+        )
+
+
+def _loss(model: nn.Module, sample: Sample, attack: Attack, norm: Norm, eps: float) -> Iterator[Finding]:
+    """Whether cross entropy is higher where the attack ends than where it begins."""
+    few = torch.arange(len(sample.y), device=sample.y.device) < _FEW
+    rows = _begun(attack, model, sample, few, eps, norm)
+    if "best" in rows:  # it looks for the nearest error, not for the largest loss
+        return
+    first = rows["x_adv"]
+    for _ in range(min(attack.steps, _STEPS)):
+        rows = attack.advance(model, rows, norm)
+    with torch.no_grad():
+        begin, end = (float(cross_entropy(model(x), rows["y"]).mean()) for x in (first, handed_over(rows)))
+    if end < begin:
+        yield Finding(
+            "loss_falls",
+            "serious",
+            f"The mean loss of {len(rows['y'])} images falls from {begin:.3g} to {end:.3g} along the attack's steps.",
+            "An attack should raise it: the step size is too large for this model, or the gradient points the wrong "
+            "way. Try smaller steps, more of them, or margin_pgd.",
+        )
+
+
+def _begun(attack: Attack, model: nn.Module, sample: Sample, which: Tensor, eps: float, norm: Norm) -> Rows:
+    """The attack's rows for some images of the sample, before the first step."""
+    x, y = sample.x[which], sample.y[which]
+    keys = rng.keys_from(torch.Generator().manual_seed(0), len(x), x.device)
+    return attack.begin(model, fresh(x, y, eps, keys), norm)

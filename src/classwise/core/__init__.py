@@ -1,0 +1,1 @@
+"""What every other package builds on: errors, specs, records and run folders; threats, losses and random numbers."""

@@ -1,0 +1,242 @@
+"""Specs: a name with arguments, as typed on a command line or written in TOML.
+
+    "pgd"                                     name alone
+    "pgd-20"                                  name and its leading argument (the first field, here `steps`)
+    "pgd:steps=20,step=0.003,restarts=5"      name and arguments
+    "resnet:width=16,blocks=1-1-1-1"          a tuple is written with dashes
+
+A spec is configured into a frozen dataclass or a call: the fields are the keys, and an unknown key is an
+error that names the near miss. What a number may be is declared with its field, ``steps: Count`` or
+``rho: Annotated[float, Bounds(least=0, most=1)]``, and checked here, wherever the value comes from.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import importlib
+import inspect
+import math
+import numbers
+import re
+import types
+import typing
+import weakref
+from collections.abc import Callable, Collection, Mapping
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+from classwise.core.errors import UserError, unknown
+
+T = TypeVar("T")
+
+
+class OutOfBounds(UserError):
+    """A number of the right kind that its field does not allow."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """What a number may be: at least `least`, greater than `above`, at most `most`, less than `below`; `note` is added
+    to the error, and says what the number means or what to write instead."""
+
+    least: float = -math.inf
+    above: float = -math.inf
+    most: float = math.inf
+    below: float = math.inf
+    note: str = ""
+
+    def check(self, value: float, where: str) -> None:
+        """Raise, in words, where `value` is outside."""
+        if value >= self.least and value > self.above and value <= self.most and value < self.below:
+            return
+        wanted = " and ".join(filter(None, (self._low(), self._high(value))))
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
+        raise OutOfBounds(f"{where} must be {wanted}, got {shown}.{f' {self.note}' if self.note else ''}")
+
+    def _low(self) -> str:
+        if self.above > -math.inf:
+            return "positive" if self.above == 0 else f"above {self.above:g}"
+        return f"at least {self.least:g}" if self.least > -math.inf else ""
+
+    def _high(self, value: float) -> str:
+        """The upper bound; one that only computers have is named where it is exceeded."""
+        if self.below < math.inf:
+            return f"below {self.below:g}"
+        return f"at most {self.most}" if self.most < 1e6 or self.most < value else ""
+
+
+#: What has no bounds but that it is finite, and says so.
+Unbounded: TypeAlias = Annotated[float, Bounds()]
+Positive: TypeAlias = Annotated[float, Bounds(above=0)]
+NonNegative: TypeAlias = Annotated[float, Bounds(least=0)]
+Share: TypeAlias = Annotated[float, Bounds(least=0, most=1)]
+PositiveShare: TypeAlias = Annotated[float, Bounds(above=0, most=1)]
+OpenShare: TypeAlias = Annotated[float, Bounds(above=0, below=1)]
+Fraction: TypeAlias = Annotated[float, Bounds(least=0, below=1)]
+Count: TypeAlias = Annotated[int, Bounds(least=1, most=10**9)]
+Natural: TypeAlias = Annotated[int, Bounds(least=0, most=10**9)]
+Steps: TypeAlias = Annotated[int, Bounds(least=1, most=10**7)]
+Seed: TypeAlias = Annotated[int, Bounds(least=0, most=2**63 - 1)]
+Pixels: TypeAlias = Annotated[int, Bounds(least=1, most=8192)]
+
+
+def number(value: float | int | str) -> float:
+    """A finite number as people in this field write it: ``8/255``, ``0.5/255``, ``1e-3`` or a plain number."""
+    failure = UserError(f"expected a number such as 8/255 or 0.031, got {value!r}.")
+    if isinstance(value, bool) or not isinstance(value, (numbers.Real, str)):
+        raise failure
+    above, slash, below = value.partition("/") if isinstance(value, str) else (value, "", "")
+    try:
+        parsed = float(above) / (float(below) if slash else 1.0)
+    except (ValueError, ZeroDivisionError, OverflowError):
+        raise failure from None
+    if not math.isfinite(parsed):
+        raise failure
+    return parsed
+
+
+def exact(value: float) -> str:
+    """A number as text from which `number` reads the very same one: 8/255 where it is one, else all its digits."""
+    plain, levels = repr(float(value)), f"{round(510 * value) / 2:g}/255"
+    return levels if number(levels) == value and len(levels) < len(plain) else plain
+
+
+def split(spec: str) -> tuple[str, dict[str, str]]:
+    """``"name:key=value,key=value"`` as a name and its arguments, still text."""
+    name, _, rest = spec.strip().partition(":")
+    options: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in rest.split(","))):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise UserError(f"in {spec!r}: {part!r} is not of the form key=value.")
+        key = key.strip().replace("-", "_")
+        if key in options:
+            raise UserError(f"in {spec!r}: {key} is given twice; leave one of them out.")
+        options[key] = value.strip()
+    return name.strip(), options
+
+
+def leading(name: str) -> tuple[str, str | None]:
+    """``"pgd-20"`` as ``("pgd", "20")``; a name without a trailing number as ``(name, None)``."""
+    match = re.fullmatch(r"(.+?)-(\d[\d./e-]*)", name)
+    return (match[1], match[2]) if match else (name, None)
+
+
+def convert(value: Any, kind: Any, where: str) -> Any:
+    """`value` as the annotated type `kind`: text is parsed, sequences become tuples."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return value
+    if origin is Annotated:
+        made = convert(value, args[0], where)
+        for bounds in (part for part in args[1:] if isinstance(part, Bounds)):
+            bounds.check(made, where)
+        return made
+    if origin in (typing.Union, types.UnionType):
+        if type(None) in args and (value is None or (isinstance(value, str) and value in ("none", "None", ""))):
+            return None
+        failures = []
+        for option in (a for a in args if a is not type(None)):
+            try:
+                return convert(value, option, where)
+            except UserError as error:
+                failures.append(error)
+        outside = [error for error in failures if isinstance(error, OutOfBounds)]
+        raise outside[0] if outside else UserError(" Or: ".join(dict.fromkeys(map(str, failures))))
+    if origin is typing.Literal:
+        for option in args:
+            if str(option) == str(value):
+                return option
+        raise unknown(f"value of {where}", str(value), map(str, args))
+    if origin is tuple:
+        items = re.split(r"(?<!\d[eE])-|[|;]", value) if isinstance(value, str) else value  # 1e-3 is one item
+        items = items if isinstance(items, (list, tuple)) else [items]
+        return tuple(convert(item, args[0], where) for item in items)
+    if origin is collections.abc.Mapping:
+        if not isinstance(value, Mapping):
+            raise UserError(f"{where} must be a table of names and values, got {value!r}.")
+        return {str(name): convert(item, args[1], f"{where}[{name}]") for name, item in value.items()}
+    if kind is bool:
+        if isinstance(value, str) and value.lower() in ("true", "yes", "1", "false", "no", "0"):
+            return value.lower() in ("true", "yes", "1")
+        if isinstance(value, bool):
+            return value
+        raise UserError(f"{where} must be true or false, got {value!r}.")
+    if kind is int:
+        return _whole(value, where)
+    if kind is float:
+        try:
+            return number(value)
+        except UserError:
+            raise UserError(f"{where} must be a number such as 8/255 or 0.031, got {value!r}.") from None
+    if kind is str:
+        return str(value)
+    return value
+
+
+def _whole(value: Any, where: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    try:
+        as_number = number(value)
+    except UserError:
+        as_number = math.nan
+    if not as_number.is_integer():
+        raise UserError(f"{where} must be a whole number, got {value!r}.")
+    return int(as_number)
+
+
+def usage(function: Callable[..., Any], skip: Collection[str] = ()) -> str:
+    """The arguments a function or dataclass takes from a spec, with their defaults: ``steps=20, step=none``."""
+    parts = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name not in skip and parameter.kind is not parameter.VAR_KEYWORD:
+            value = parameter.default
+            text = "-".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
+            parts.append(name if value is parameter.empty else f"{name}={text}")
+    return ", ".join(parts)
+
+
+def class_in(package: str, name: str, kind: str, known: Collection[str]) -> type[Any]:
+    """The class that a package's file is about: of margin_pgd.py MarginPgd, of weight-norm, in weight_norm.py,
+    WeightNorm. A name that is not among the known ones is an error with the near miss."""
+    if name not in known:
+        raise unknown(kind, name, known)
+    module = importlib.import_module(f"{package}.{name.replace('-', '_')}")
+    found = getattr(module, "".join(word.capitalize() for word in re.split("[-_]", name)))
+    assert isinstance(found, type)
+    return found
+
+
+def check_keys(options: Mapping[str, Any], known: Mapping[str, Any], owner: str) -> None:
+    """Raise for the first key of `options` that is not in `known`, with the near miss."""
+    for key in options:
+        if key not in known:
+            raise unknown(f"setting of {owner}", key, known)
+
+
+_known_hints: weakref.WeakKeyDictionary[type[Any], dict[str, Any]] = weakref.WeakKeyDictionary()
+
+
+def _hints(cls: type[Any]) -> Mapping[str, Any]:
+    """The annotations of a class, their bounds included; worked out once, since every spec that is read asks."""
+    if cls not in _known_hints:
+        _known_hints[cls] = typing.get_type_hints(cls, include_extras=True)
+    return _known_hints[cls]
+
+
+def configure(cls: type[T], options: Mapping[str, Any], owner: str) -> T:
+    """An instance of the dataclass `cls` with `options` converted to its fields' types."""
+    hints = _hints(cls)
+    fields = {f.name: hints[f.name] for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
+    check_keys(options, fields, owner)
+    return cls(**{key: convert(value, fields[key], f"{owner}.{key}") for key, value in options.items()})
+
+
+def settle(instance: Any) -> None:
+    """For a frozen dataclass's ``__post_init__``: convert its fields as a spec's would be, so that a bad value is an
+    error wherever it comes from."""
+    hints = _hints(type(instance))
+    for field in dataclasses.fields(instance):
+        where = f"{type(instance).__name__}.{field.name}"
+        object.__setattr__(instance, field.name, convert(getattr(instance, field.name), hints[field.name], where))

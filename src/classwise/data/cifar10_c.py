@@ -1,0 +1,26 @@
+"""CIFAR-10-C: the released test images under 19 corruptions, each at five severities (`kind`, `severity`).
+
+Reads ``root/CIFAR-10-C/<kind>.npy`` and ``labels.npy``; nothing is decoded before it is used. Source: Hendrycks and
+Dietterich, "Benchmarking neural network robustness to common corruptions and perturbations", ICLR 2019. To make
+them from the clean images instead, see the data set `corruption`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from classwise.data.cifar10 import CLASS_NAMES, SUPERCLASSES
+from classwise.data.corruptions.released import read
+from classwise.data.download import Remote
+from classwise.data.images import Images, check_split
+
+ARCHIVE = Remote("https://zenodo.org/records/2535967/files/CIFAR-10-C.tar", "md5:56bf5dcef84df0e2308c6dcbcbbd8499")
+
+
+def load(
+    root: str | Path, split: str = "test", download: bool = False, kind: str = "gaussian_noise", severity: int = 3
+) -> Images:
+    """The test images under one corruption; there is no other split."""
+    check_split("cifar10_c", split, ("test",))
+    folder = Path(root).expanduser() / "CIFAR-10-C"
+    return read(folder, ARCHIVE, download, kind, severity, CLASS_NAMES, SUPERCLASSES, "cifar10_c")

@@ -1,0 +1,137 @@
+"""Data files on disk: where they are, fetched when asked for, and the errors for missing and damaged ones.
+
+A download is checked against its published checksum before it gets its name, and an archive is unpacked beside its
+destination and moved there when whole, so an interrupted fetch never leaves half a data set behind.
+"""
+
+from __future__ import annotations
+
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import pooch
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from classwise.core.errors import UserError
+
+_CHUNK = 1 << 16  # pooch's own 1 KiB makes Python, not the network, the bottleneck
+_ARCHIVES = (".tar", ".tar.gz", ".zip")
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file on the web and its checksum, written as pooch takes it: ``md5:…``."""
+
+    url: str
+    checksum: str
+
+    @property
+    def file_name(self) -> str:
+        return self.url.rsplit("/", 1)[-1]
+
+
+def locate(name: str, candidates: Sequence[Path], remote: Remote, into: Path, download: bool) -> Path:
+    """The first of `candidates` that exists, after fetching `remote` into the folder `into` if none does."""
+    found = next(filter(Path.is_file, candidates), None)
+    if found is None and download:
+        fetch(remote, into)
+        found = next(filter(Path.is_file, candidates), None)
+        if found is None:
+            raise UserError(f"{remote.url} was fetched into {into} but holds no {candidates[0].name}.")
+    if found is None:
+        raise missing(name, candidates[0])
+    return found
+
+
+def fetch(remote: Remote, into: Path) -> None:
+    """Download `remote` into a folder, check it, and unpack it there if it is an archive."""
+    try:
+        with _Bar(remote.file_name) as bar:
+            downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK)
+            path = pooch.retrieve(remote.url, remote.checksum, remote.file_name, into, downloader=downloader)
+    except OSError as error:  # what requests raises is an OSError too
+        raise UserError(
+            f"could not download {remote.url}: {error}. Nothing was kept. Check the connection and try again, "
+            f"or put the file at {into / remote.file_name} yourself."
+        ) from error
+    except ValueError as error:
+        raise UserError(
+            f"{remote.url} is not the expected file: its checksum is not {remote.checksum}. Nothing was kept. "
+            f"Try again; if it stays so, put the right file at {into / remote.file_name} yourself."
+        ) from error
+    if remote.file_name.endswith(_ARCHIVES):
+        _unpack(Path(path), into)
+
+
+def missing(name: str, path: Path) -> UserError:
+    """The error for data that is not there but could be fetched."""
+    return UserError(
+        f"{name}: there is no {path}. Pass download=True (--download) to fetch it, or give the root that holds it."
+    )
+
+
+def damaged(path: Path, why: object) -> UserError:
+    """The error for a data file that cannot be what it should be."""
+    reason = str(why).rstrip(".")
+    return UserError(f"{path} is damaged: {reason}. Delete it and download it again with download=True (--download).")
+
+
+def _unpack(archive: Path, into: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=into, prefix=".unpacking-") as staging:
+        try:
+            if archive.suffix == ".zip":
+                with zipfile.ZipFile(archive) as zipped:
+                    zipped.extractall(staging)
+            else:
+                with tarfile.open(archive) as tar:
+                    # The first patch releases of Python 3.10 and 3.11 have no filter; the checksum stands in for it.
+                    tar.extraction_filter = getattr(tarfile, "data_filter", None)
+                    tar.extractall(staging)
+        except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
+            raise UserError(f"could not unpack {archive} into {into}: {error}. Check the free space there.") from error
+        for path in sorted(Path(staging).rglob("*")):
+            if path.is_file():
+                target = into / path.relative_to(staging)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(target)
+
+
+class _Bar:
+    """The part of a progress bar that pooch calls (total, update, reset, close), drawn by rich on stderr."""
+
+    def __init__(self, name: str) -> None:
+        columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        self._progress = Progress(TextColumn("{task.description}"), *columns, console=Console(stderr=True))
+        self._task = self._progress.add_task(name, total=None)
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    @property
+    def total(self) -> float | None:
+        return self._progress.tasks[0].total
+
+    @total.setter
+    def total(self, size: int) -> None:
+        self._progress.update(self._task, total=size or None)  # 0 is a server that does not say
+
+    def update(self, size: int) -> None:
+        self._progress.advance(self._task, size)
+
+    def reset(self) -> None:
+        self._progress.update(self._task, completed=0)
+
+    def close(self) -> None:
+        self._progress.refresh()

@@ -1,0 +1,31 @@
+"""MNIST: handwritten digits, 28×28 grey, 60,000 train and 10,000 test.
+
+Reads ``root/MNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte``, plain or ``.gz``.
+Source: LeCun, Cortes, Burges; served from the PyTorch project's mirror, as torchvision does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from classwise.data import idx
+from classwise.data.download import Remote
+from classwise.data.images import Images
+
+CLASS_NAMES = tuple("0123456789")
+
+_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+REMOTES = {
+    name: Remote(f"{_URL}{name}.gz", checksum)
+    for name, checksum in {
+        "train-images-idx3-ubyte": "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        "train-labels-idx1-ubyte": "md5:d53e105ee54ea40749a09fcbcd1e9432",
+        "t10k-images-idx3-ubyte": "md5:9fb629c4189551a2d022fa330f9573f3",
+        "t10k-labels-idx1-ubyte": "md5:ec29112dd5afa0611ce80d1b7f02629c",
+    }.items()
+}
+
+
+def load(root: str | Path, split: str = "test", download: bool = False) -> Images:
+    """The split "train" or "test", uint8 in memory."""
+    return idx.labelled("mnist", Path(root).expanduser() / "MNIST" / "raw", split, CLASS_NAMES, REMOTES, download)

@@ -1,0 +1,314 @@
+"""The same model, faster: for the gradient passes of an attack only. Nothing found with it counts until the
+untouched model has confirmed it.
+
+Batch-norm in eval mode is an affine map per channel, so conv → batch-norm is one convolution (Jacob et al. 2018):
+
+    w' = w · γ/√(σ²+ε)        b' = (b − μ) · γ/√(σ²+ε) + β
+
+Besides: channels-last memory, no parameter gradients and, where asked for, reduced precision on a GPU.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, TypeVar
+
+import torch
+import torch.fx
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_conv_bn_weights, fuse_linear_bn_eval, fuse_linear_bn_weights
+
+from classwise.attacks.attack import Model
+from classwise.core.errors import UserError
+
+#: Reduced precisions, for gradient passes on a GPU.
+AMP = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+
+SomeModel = TypeVar("SomeModel", bound=Model)
+
+_MULTIPLE = 8
+_SETTLED = 16  # batches of one size in a row, after which a kernel of their own pays
+
+_CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+@dataclass(frozen=True)
+class Fast:
+    """A model for gradient passes, how many batch-norms were folded away, and a note for each thing not done."""
+
+    model: Model
+    folded: int
+    notes: tuple[str, ...]
+
+    multiple: int = 1  # batches are filled up to a multiple of this, until their size has settled
+    pairs: tuple[tuple[str, str], ...] = ()  # names of each layer and of the norm folded into it
+    most: int = 0  # images to look at in one pass where no gradient is asked for; 0: any number
+    amp: str | None = None  # a reduced precision, for GPUs
+    settled: list[int] = field(default_factory=lambda: [0, 0])  # the last batch's size, and how many like it in a row
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if 0 < self.most < len(x) and not (x.requires_grad and torch.is_grad_enabled()):
+            pieces = torch.tensor_split(x, -(-len(x) // self.most))
+            return torch.cat([self(piece) for piece in pieces])
+        self.settled[:] = [len(x), self.settled[1] + 1 if self.settled[0] == len(x) else 1]
+        short = -len(x) % self.multiple if len(x) and self.settled[1] <= _SETTLED else 0
+        if not short:
+            return self._pass(x)
+        return self._pass(torch.cat([x, x[-1:].expand(short, *x.shape[1:])]))[: len(x)]
+
+    def _pass(self, x: Tensor) -> Tensor:
+        if self.amp is None:
+            return self.model(x)
+        with torch.autocast(x.device.type, dtype=AMP[self.amp]):
+            return self.model(x).float()
+
+
+def filling(model: nn.Module, device: torch.device) -> int:
+    """Eight on a CPU, where kernels are compiled for each batch size: an emptying batch would meet a new one at every
+    step. One elsewhere, and where a norm looks at the whole batch, which copies of an image would change."""
+    whole = any(isinstance(module, _NORMS) and module.running_mean is None for module in model.modules())
+    return _MULTIPLE if device.type == "cpu" and not whole else 1
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """The same values, laid out as convolutions like them best."""
+    fits = x.ndim == 4 and x.device.type != "mps"  # channels-last is not faster there, and some kernels are missing
+    return x.contiguous(memory_format=torch.channels_last) if fits else x
+
+
+def trains_channels_last(model: nn.Module, device: torch.device) -> bool:
+    """Whether the model may be trained in channels-last memory. On a CPU torch (2.13) corrupts memory there when it
+    computes the weight gradient of a strided 1×1 convolution of fewer than eight channels."""
+    narrow = (
+        isinstance(module, nn.Conv2d)
+        and module.kernel_size == (1, 1)
+        and max(module.stride) > 1
+        and module.in_channels // module.groups < 8
+        for module in model.modules()
+    )
+    return device.type == "cuda" or (device.type == "cpu" and not any(narrow))
+
+
+def accelerate(model: nn.Module, example: Tensor, fold: bool = True) -> Fast:
+    """A channels-last copy of `model` without parameter gradients, folded; it must agree with it on `example`.
+
+    Falls back, with a note, to folding inside `nn.Sequential`s where the model cannot be traced, and to an unfolded
+    copy where folding changes the answer (a trace that froze a decision the model makes anew for each input).
+    """
+    notes: list[str] = []
+    try:
+        with torch.no_grad():  # else the copied parameters of a TorchScript module are no leaves
+            left_over = {id(tensor): tensor.detach() for tensor in _held(model) if not tensor.is_leaf}
+            plain = copy.deepcopy(model, left_over).eval()
+    except Exception as error:  # deepcopy runs the model's own code, which may raise anything
+        return Fast(model, 0, (f"the model cannot be copied ({_first_line(error)}); attacks run on it as it is",))
+    for parameter in plain.parameters():
+        parameter.requires_grad_(False)
+    if example.device.type != "mps":
+        plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    multiple = filling(plain, example.device)
+    if not fold or not any(isinstance(module, _NORMS) for module in plain.modules()):
+        return Fast(plain, 0, (), multiple)
+    with torch.no_grad():
+        expected = model(example)
+    for attempt in (_fold_traced, _fold_sequential):
+        try:
+            folded, pairs = attempt(copy.deepcopy(plain))
+            with torch.no_grad():
+                agrees = _close(folded(channels_last(example)), expected)
+        except Exception as error:  # tracing runs the model's own code, which may raise anything
+            notes.append(f"{attempt.__name__.strip('_')} failed ({_first_line(error)})")
+            continue
+        if agrees and pairs:
+            return Fast(folded, len(pairs), tuple(notes), multiple, pairs)
+        if not agrees:
+            notes.append(f"{attempt.__name__.strip('_')} changed the model's answer and was not used")
+    return Fast(plain, 0, (*notes, "batch-norm was not folded; attacks run on an unfolded copy"), multiple)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:120] or type(error).__name__
+
+
+def _close(found: Tensor, expected: Tensor) -> bool:
+    """Equal up to the rounding of float32 through a deep network; randomised models never are, and stay unfolded."""
+    scale = expected.abs().amax().clamp_min(1.0)
+    return bool(((found - expected).abs().amax() <= 1e-3 * scale).item())
+
+
+def _fuse(layer: nn.Module, norm: nn.Module) -> nn.Module | None:
+    """`layer` with `norm` inside it, or None where the two are not a pair that folds."""
+    if not isinstance(norm, _NORMS) or norm.running_mean is None:
+        return None
+    if isinstance(layer, _CONVS):
+        return fuse_conv_bn_eval(layer, norm)
+    if isinstance(layer, nn.Linear) and isinstance(norm, nn.BatchNorm1d):
+        return fuse_linear_bn_eval(layer, norm)
+    return None
+
+
+class _Tracer(torch.fx.Tracer):
+    """Looks only into modules that hold something to fold: what else they do may not be traceable."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        inside = any(isinstance(module, (*_CONVS, *_NORMS)) for module in m.modules())
+        return not inside or super().is_leaf_module(m, module_qualified_name)
+
+
+_Pairs: TypeAlias = tuple[tuple[str, str], ...]
+
+
+def _fold_traced(model: nn.Module) -> tuple[nn.Module, _Pairs]:
+    """Fold wherever a traced graph shows a batch-norm to be the only reader of a convolution or linear layer."""
+    graph = torch.fx.GraphModule(model, _Tracer().trace(model))
+    modules = dict(graph.named_modules())
+    calls = [node for node in graph.graph.nodes if node.op == "call_module"]
+    uses = {node.target: sum(other.target == node.target for other in calls) for node in calls}
+    folded: list[tuple[str, str]] = []
+    for node in calls:
+        before = node.args[0] if node.args else None
+        if not (isinstance(before, torch.fx.Node) and before.op == "call_module" and len(before.users) == 1):
+            continue
+        if uses[node.target] != 1 or uses[before.target] != 1:  # shared modules mean different things at each use
+            continue
+        fused = _fuse(modules[before.target], modules[node.target])
+        if fused is None:
+            continue
+        parent, _, name = str(before.target).rpartition(".")
+        setattr(graph.get_submodule(parent), name, fused)
+        modules[before.target] = fused
+        node.replace_all_uses_with(before)
+        graph.graph.erase_node(node)
+        folded.append((str(before.target), str(node.target)))
+    _overwrite(graph)
+    graph.delete_all_unused_submodules()
+    graph.recompile()
+    return graph, tuple(folded)
+
+
+_RELUS = (torch.relu, nn.functional.relu, "relu")
+_SUMS = (operator.add, torch.add)
+
+
+def _add_into(a: Tensor, b: Tensor) -> Tensor:
+    """a + b, written over a where it fits there."""
+    return a.add_(b) if a.shape == b.shape and a.dtype == b.dtype else a + b
+
+
+def _overwrite(graph: torch.fx.GraphModule) -> None:
+    """Let sums and ReLUs write over what they read, where nobody else reads it: less memory to touch.
+
+    Safe for gradients, because the backward pass of a convolution, a linear layer or a sum does not look at its output.
+    """
+    modules = dict(graph.named_modules())
+
+    def spare(node: object) -> bool:
+        """Whether the node's output is its own, read once, and not looked at by its backward pass."""
+        if not isinstance(node, torch.fx.Node) or len(node.users) != 1:
+            return False
+        if node.op == "call_module":
+            return isinstance(modules[node.target], (*_CONVS, nn.Linear))
+        return node.op == "call_function" and node.target in (*_SUMS, _add_into)
+
+    for node in list(graph.graph.nodes):
+        if node.target is operator.add and spare(node.args[0]) and isinstance(node.args[1], torch.fx.Node):
+            node.target = _add_into
+        relu = node.target in _RELUS or (node.op == "call_module" and type(modules[node.target]) is nn.ReLU)
+        if relu and node.args and spare(node.args[0]):
+            with graph.graph.inserting_before(node):
+                node.replace_all_uses_with(graph.graph.call_function(torch.relu_, (node.args[0],)))
+            graph.graph.erase_node(node)
+
+
+def _fold_sequential(model: nn.Module) -> tuple[nn.Module, _Pairs]:
+    """Fold neighbours inside plain `nn.Sequential`s, whose order is known without tracing."""
+    seen = [module for parent in model.modules() for module in parent.children()]
+    folded: list[tuple[str, str]] = []
+    for prefix, parent in list(model.named_modules()):
+        if type(parent) is not nn.Sequential:
+            continue
+        names = [f"{prefix}.{name}".lstrip(".") for name, _ in parent.named_children()]
+        for place in range(len(parent) - 1):
+            pair = parent[place], parent[place + 1]
+            fused = _fuse(*pair) if all(seen.count(module) == 1 for module in pair) else None
+            if fused is not None:
+                parent[place], parent[place + 1] = fused, nn.Identity()
+                folded.append((names[place], names[place + 1]))
+    return model, tuple(folded)
+
+
+@dataclass(frozen=True)
+class Follower:
+    """A fast copy of a model in training, for its attacks; `refresh` brings it up to the current weights."""
+
+    model: nn.Module
+    fast: Fast
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        copy_of = self.fast.model
+        assert isinstance(copy_of, nn.Module)
+        theirs = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        mine = {**dict(copy_of.named_parameters()), **dict(copy_of.named_buffers())}
+        for layer_name, norm_name in self.fast.pairs:
+            layer: Any = self.model.get_submodule(layer_name)
+            norm: Any = self.model.get_submodule(norm_name)
+            fuse: Any = fuse_linear_bn_weights if isinstance(layer, nn.Linear) else fuse_conv_bn_weights
+            weight, bias = fuse(
+                layer.weight, layer.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
+            )
+            mine.pop(f"{layer_name}.weight").copy_(weight)
+            mine.pop(f"{layer_name}.bias").copy_(bias)
+        for name, tensor in mine.items():
+            tensor.copy_(theirs[name])
+
+
+def follow(model: nn.Module, example: Tensor, fold: bool = True) -> Follower:
+    """A follower of `model`, which must be in eval mode here and may train afterwards."""
+    fast = accelerate(model, example, fold)
+    if fast.model is model:
+        raise UserError(f'{fast.notes[0]}; training attacks a copy. Attack in train mode (mode = "train") instead.')
+    return Follower(model, fast)
+
+
+def replica(model: Model) -> Model:
+    """The same model for another thread: modules of its own around the very same tensors.
+
+    Research code likes to leave things on ``self`` during a forward pass and read them back; two threads in one module
+    would then read each other's. A replica costs no memory.
+    """
+    if isinstance(model, Fast):
+        return replace(model, model=replica(model.model), settled=[0, 0])
+    if not isinstance(model, nn.Module):
+        return model
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in _held(model)})
+
+
+def unsettled(model: SomeModel) -> SomeModel:
+    """The same model with no memory of batches before, so that a part begins as it would in a run that was resumed."""
+    return replace(model, settled=[0, 0]) if isinstance(model, Fast) else model
+
+
+def halved(model: SomeModel) -> SomeModel:
+    """The same model, looking at half as many images in one pass where no gradient is asked for."""
+    return replace(model, most=max(model.most // 2, 1)) if isinstance(model, Fast) and model.most else model
+
+
+def _held(model: nn.Module) -> Iterator[Tensor]:
+    """Every tensor the modules hold: parameters, buffers, and what a forward pass left behind, in containers too.
+
+    The last kind may belong to a graph, and such tensors refuse to be copied.
+    """
+    holders: list[object] = [vars(module) for module in model.modules()]
+    seen: set[int] = set()  # containers may hold each other
+    while holders:
+        value = holders.pop()
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (dict, list, tuple)) and id(value) not in seen:
+            seen.add(id(value))
+            holders.extend(value.values() if isinstance(value, dict) else value)

@@ -1,0 +1,113 @@
+"""The images that a search for the worst class has attacked so far, in memory and in its run folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from classwise.core.errors import UserError
+from classwise.core.records import CLEAN, Array, Part, Records, digest
+from classwise.data.images import IntArray
+from classwise.engine import jobs, run
+
+
+@dataclass
+class Attacked:
+    """The images attacked so far, in memory and in the run folder, and what came of each."""
+
+    job: jobs.Job
+    place: Mapping[int, int]  # of an example's index in the job's images
+    known: Array
+    broken: Array
+    parts: list[Records] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, job: jobs.Job) -> Attacked:
+        """What an earlier run left in the folder; nothing without one."""
+        place = {index: row for row, index in enumerate(job.images.positions.tolist())}
+        made = cls(job, place, np.zeros(len(job.images), bool), np.zeros(len(job.images), bool))
+        for path in [] if job.folder is None else sorted(job.folder.glob("records/worst-*.parquet")):
+            part = made._complete(path)
+            if part is None:
+                _discard(path)
+                continue
+            made._add(part)
+            for name in job.attacks:
+                job.report(name, part.frame["index"].nunique())
+        return made
+
+    def _complete(self, path: Path) -> Records | None:
+        """The part in a file; None if it is damaged, of other images, of images there already, or not whole."""
+        try:
+            part = Records.read(path)
+        except UserError:
+            return None
+        first, *later = self.job.attacks
+        shown = np.sort(part.of(first).index) if first in part.attacks else np.zeros(0, np.int64)
+        stated = part.meta.part
+        fits = (
+            part.class_names == self.job.meta.class_names
+            and all(index in self.place and not self.known[self.place[index]] for index in shown.tolist())
+            and (stated is None or stated.covers == digest(shown))
+            and set(part.attacks) <= set(self.job.attacks)
+        )
+        for name in (first, *later):
+            own = part.take(np.flatnonzero((part.frame["attack"] == name).to_numpy()))
+            fits = fits and np.array_equal(np.sort(own.index), shown)
+            shown = np.setdiff1d(shown, own.index[~own.correct])
+        return part if fits else None
+
+    def stood(self, rows: IntArray) -> Array:
+        """Whether no attack broke the images at `rows`; those not attacked yet are attacked now, part by part."""
+        missing = rows[~self.known[rows]]
+        for begin in range(0, len(missing), self.job.plan.part):
+            self._attack(missing[begin : begin + self.job.plan.part])
+        return ~self.broken[rows]
+
+    def rows(self, asked: IntArray) -> list[Records]:
+        """The rows of the images asked for, part by part."""
+        index = self.job.images.positions[asked]
+        return [part.take(np.flatnonzero(np.isin(part.index, index))) for part in self.parts]
+
+    def _attack(self, rows: IntArray) -> None:
+        job = self.job
+        part = run.evaluate(
+            dataclasses.replace(
+                job,
+                images=job.images.take(rows),
+                eps=job.eps[rows],
+                plan=dataclasses.replace(job.plan, part=len(rows)),
+                report=_except_clean(job.report),
+                folder=None,
+            )
+        )
+        part = part.take(np.flatnonzero((part.frame["attack"] != CLEAN).to_numpy()))
+        if job.folder is not None:
+            paths = ((n, job.folder / "records" / f"worst-{n:05d}.parquet") for n in itertools.count())
+            number, path = next((n, path) for n, path in paths if not path.exists())
+            about = Part("", number, digest(np.sort(job.images.positions[rows])))
+            run.write_part(dataclasses.replace(part, meta=dataclasses.replace(part.meta, part=about)), path)
+        self._add(part)
+
+    def _add(self, part: Records) -> None:
+        at = np.array([self.place[index] for index in part.index.tolist()], dtype=np.int64)
+        self.known[at] = True
+        self.broken[at[~part.correct]] = True
+        self.parts.append(part)
+
+
+def _except_clean(report: Callable[[str, int], None]) -> Callable[[str, int], None]:
+    return lambda attack, finished: None if attack == CLEAN else report(attack, finished)
+
+
+def _discard(path: Path) -> None:
+    """Remove a part whose images are attacked again."""
+    try:
+        path.unlink()
+    except OSError as error:
+        raise run.cannot_write(path, error) from error

@@ -1,0 +1,156 @@
+"""What an evaluation has to do, and how the work is cut up."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from classwise import attacks as attack_files
+from classwise.attacks.attack import Attack, Model, evaluations, needs_gradient
+from classwise.core.errors import UserError
+from classwise.core.records import CLEAN, Array, AttackInfo, Coverage, Meta, Protocol
+from classwise.core.threat import Norm
+from classwise.data.images import Images
+from classwise.engine.attack_copy import Fast, channels_last
+
+_SECONDS_PER_PART = 20.0  # about how much work a kill may cost
+_MOST_SECONDS = 300.0  # of a part that is made longer to fill the batches
+_CPU_RATE, _GPU_RATE = 3e10, 3e12  # floating-point operations a second, of one CPU thread and of a GPU
+_LEAST_SECONDS = 2e-5  # of one image, however small the model
+_PER_PARAMETER = 50.0  # operations, as in usual convolutional networks
+_UNSEEN_SECONDS = 2e-3  # of one image, where the work is done elsewhere: a black box
+FEWEST = 8  # examples that are worth a worker of their own
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the work is cut up. Kept in the run folder, so that a resumed run makes the same batches."""
+
+    batch: int
+    part: int
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise UserError(f"{name} of a plan must be a whole number of at least 1, got {value!r}.")
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything an evaluation needs; `fast` proposes, `model` decides.
+
+    eps: one radius per example, for the attacks that have none of their own in `radii`.
+    after: the attack whose broken examples an attack starts from, because they are broken for it too: the same attack
+        at a smaller radius. Others start from what is misclassified already.
+    """
+
+    model: nn.Module | Model
+    fast: Fast
+    images: Images
+    attacks: Mapping[str, Attack]
+    norm: Norm
+    eps: Array
+    meta: Meta
+    plan: Plan
+    device: torch.device
+    protocol: Protocol = "any"
+    eot: int = 1
+    probs: bool = True
+    radii: Mapping[str, Array] = field(default_factory=dict)
+    after: Mapping[str, str] = field(default_factory=dict)
+    save_adversarial: bool = False
+    folder: Path | None = None
+    report: Callable[[str, int], None] = field(default=lambda attack, finished: None)
+
+    def standing(self, attack: str) -> bool:
+        """Whether the attack sees only what no earlier one has broken."""
+        return attack != CLEAN and self.meta.attacks[attack].coverage == "standing"
+
+
+def plan(fast: Model, example: Tensor, count: int, attacks: Mapping[str, Attack], batch: int, workers: int) -> Plan:
+    """Parts of about twenty seconds each; at least two rounds of batches, unless those take minutes.
+
+    By the arithmetic of a pass and not by its measured time, so that two runs of one command cut the data alike and
+    their records are equal to the last bit.
+    """
+    gradient = any(needs_gradient(attack) for attack in attacks.values())
+    seconds = pass_seconds(fast, example, gradient)
+    whole = max((a.steps * a.restarts * evaluations(a) for a in attacks.values()), default=0)
+    passes = whole / 2 + 1  # some examples break early
+    at_once = batch * workers
+    usual, most = (int(limit / (seconds * passes)) for limit in (_SECONDS_PER_PART, _MOST_SECONDS))
+    two_rounds = min(2 * at_once, max(most, 2 * FEWEST * workers))
+    return Plan(batch, min(max(usual // at_once * at_once, two_rounds), count), workers)
+
+
+def pass_seconds(model: Model, example: Tensor, gradient: bool) -> float:
+    """About how long one image takes on usual hardware, from the number of its floating-point operations.
+
+    A gradient costs a second pass, backwards. A model whose layers cannot be seen, a program or a black box, counts by
+    its parameters, and as a slow one if there are none.
+    """
+    module = model.model if isinstance(model, Fast) else model
+    operations = _operations(module, example) if isinstance(module, nn.Module) else 0.0
+    if not operations:
+        return _UNSEEN_SECONDS
+    rate = _CPU_RATE * torch.get_num_threads() if example.device.type == "cpu" else _GPU_RATE
+    return max((1 + gradient) * operations / rate, _LEAST_SECONDS)
+
+
+def _operations(model: nn.Module, example: Tensor) -> float:
+    """Multiplications and additions of an image's forward pass, in layers with a matrix or a kernel of weights."""
+    counted: list[int] = []
+
+    def count(module: nn.Module, args: object, output: object) -> None:
+        weight = getattr(module, "weight", None)
+        if isinstance(weight, Tensor) and weight.ndim > 1 and isinstance(output, Tensor):
+            counted.append(2 * output.numel() * weight[0].numel())
+
+    layers = [m for m in model.modules() if not isinstance(m, torch.jit.ScriptModule)]  # programs take no hooks
+    hooks = [module.register_forward_hook(count) for module in layers]
+    try:
+        with torch.no_grad():
+            model(channels_last(example))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return sum(counted) / len(example) or _PER_PARAMETER * sum(p.numel() for p in model.parameters())
+
+
+def along(job: Job, curve: Mapping[str, float]) -> Job:
+    """The job with every attack at every radius of the curve, the smallest radius first.
+
+    What was broken at a smaller radius is broken at a larger one, so each attack goes on from its predecessor.
+    """
+    attacks: dict[str, Attack] = {}
+    infos = {CLEAN: job.meta.attacks[CLEAN]}
+    radii: dict[str, Array] = {}
+    after: dict[str, str] = {}
+    smaller: str | None = None
+    for text, eps in curve.items():
+        for name, attack in job.attacks.items():
+            own = f"{name}@{text}"
+            attacks[own], radii[own] = attack, np.full(len(job.images), eps)
+            infos[own] = dataclasses.replace(job.meta.attacks[name], eps=eps, family=name)
+            if smaller is not None:
+                after[own] = f"{name}@{smaller}"
+        smaller = text
+    meta = dataclasses.replace(job.meta, attacks=infos)
+    return dataclasses.replace(job, attacks=attacks, meta=meta, radii=radii, after=after)
+
+
+def attack_infos(attacks: Mapping[str, Attack], protocol: Protocol, coverage: Coverage) -> dict[str, AttackInfo]:
+    """The metadata of a run's attacks, clean first."""
+    infos = {CLEAN: AttackInfo({}, protocol, "all")}
+    for name, attack in attacks.items():
+        own = json.loads(json.dumps(attack_files.settings(attack), default=str))  # a field may hold any object
+        infos[name] = AttackInfo({"name": type(attack).__module__.rpartition(".")[2], **own}, protocol, coverage)
+    return infos

@@ -1,0 +1,111 @@
+"""The examples of a part, dealt out to threads that each drive a batch of their own."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import torch
+
+from classwise.attacks.attack import Attack
+from classwise.core.errors import UserError
+from classwise.core.records import Array
+from classwise.data.images import Images, IntArray
+from classwise.engine.active import ActiveSet, Judge, Outcome
+from classwise.engine.attack_copy import halved, replica, unsettled
+from classwise.engine.batch_size import out_of_memory
+from classwise.engine.jobs import FEWEST, Job
+
+
+def attack_places(
+    job: Job, attack: Attack, part: Images, eps: Array, outcome: Outcome, places: IntArray, name: str
+) -> Outcome:
+    """Attack the given places; when memory runs out, again with half as many images at once."""
+    batch, fast = job.plan.batch, job.fast
+    while True:
+        attempt = dataclasses.replace(
+            outcome,
+            columns={key: column.copy() for key, column in outcome.columns.items()},
+            probs=outcome.probs.copy(),
+            done=outcome.done.copy(),
+            points=None if outcome.points is None else outcome.points.copy(),
+        )
+        reported = 0
+
+        def report(attack: str, finished: int) -> None:
+            nonlocal reported
+            reported += finished
+            job.report(attack, finished)
+
+        try:
+            trial = dataclasses.replace(job, fast=fast, report=report)
+            _share_out(trial, attack, part, eps, attempt, places, name, batch)
+            return attempt
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+            if batch == 1 and halved(fast) == fast:
+                raise UserError("out of memory with a batch of 1; use a smaller model or another device.") from error
+            batch, fast = max(batch // 2, 1), halved(fast)
+            job.report(name, -reported)
+        if job.device.type == "cuda":  # here, where the exception no longer holds on to the tensors of its frames
+            torch.cuda.empty_cache()
+
+
+def _share_out(
+    job: Job, attack: Attack, part: Images, eps: Array, outcome: Outcome, places: IntArray, name: str, batch: int
+) -> None:
+    """Deal the places out to the workers, each with an active set of its own."""
+    stop, lock = threading.Event(), threading.Lock()
+
+    def report(finished: int) -> None:
+        if stop.is_set():
+            raise InterruptedError("another worker failed")
+        with lock:
+            job.report(name, finished)
+
+    def work(mine: IntArray, own: Outcome) -> None:
+        judge = Judge(replica(job.model) if workers > 1 else job.model, job.norm, job.eot)
+        fast = replica(job.fast) if workers > 1 else unsettled(job.fast)
+        try:
+            ActiveSet(attack, fast, judge, part, eps, own, job.protocol, batch, job.meta.seed, job.device, report).run(
+                mine
+            )
+        except BaseException:
+            stop.set()
+            raise
+
+    workers = min(job.plan.workers, max(len(places) // FEWEST, 1))
+    shares = [dataclasses.replace(outcome) for _ in range(workers)]  # the same arrays, counters of their own
+    if workers == 1:
+        work(places, shares[0])
+    else:
+        with (
+            _threads_each(workers) as each,
+            ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(each,)) as pool,
+        ):
+            futures = [pool.submit(work, places[number::workers], share) for number, share in enumerate(shares)]
+            try:
+                for future in futures:
+                    if (error := future.exception()) and not isinstance(error, InterruptedError):
+                        raise error
+            except BaseException:
+                stop.set()
+                raise
+    for share in shares:
+        outcome.passes += share.passes
+        outcome.rejected += share.rejected
+        outcome.outside += share.outside
+
+
+@contextmanager
+def _threads_each(workers: int) -> Iterator[int]:
+    """Each worker's share of torch's threads; the process-wide setting is put back at the end."""
+    threads = torch.get_num_threads()
+    try:
+        yield max(threads // workers, 1)
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,91 @@
+"""DenseNet-121 and DenseNet-169 in the small-image form, or any stages and growth rate.
+
+Huang et al., CVPR 2017 (DenseNet-BC: 1×1 bottlenecks of 4k channels, transitions that halve the channels). The
+small-image form has a 3×3 stem of stride 1 without pooling, in place of the 7×7 of stride 2 and the max-pool; the
+growth rate stays 32.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from classwise.models.networks.stages import choose
+from classwise.models.normalize import Normalization, normalized
+
+DEPTHS = {121: (6, 12, 24, 16), 169: (6, 12, 32, 32), 201: (6, 12, 48, 32)}
+
+
+class DenseLayer(nn.Module):
+    """New channels go in front of the old ones: the order of the published CIFAR checkpoints."""
+
+    def __init__(self, in_channels: int, growth: int) -> None:
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(in_channels)
+        self.conv1 = nn.Conv2d(in_channels, 4 * growth, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(4 * growth)
+        self.conv2 = nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        new = self.conv1(F.relu(self.bn1(x), inplace=True))
+        new = self.conv2(F.relu(self.bn2(new), inplace=True))
+        return torch.cat([new, x], 1)
+
+
+class Transition(nn.Module):
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.bn = nn.BatchNorm2d(in_channels)
+        self.conv = nn.Conv2d(in_channels, out_channels, 1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.avg_pool2d(self.conv(F.relu(self.bn(x), inplace=True)), 2)
+
+
+class DenseNet(nn.Module):
+    def __init__(self, blocks: tuple[int, ...], growth: int, num_classes: int, in_channels: int) -> None:
+        super().__init__()
+        channels = 2 * growth
+        self.conv1 = nn.Conv2d(in_channels, channels, 3, padding=1, bias=False)
+        self.stages: list[str] = []
+        for stage, count in enumerate(blocks, start=1):
+            layers = [DenseLayer(channels + place * growth, growth) for place in range(count)]
+            channels += count * growth
+            self._append(f"dense{stage}", nn.Sequential(*layers))
+            if stage < len(blocks):
+                self._append(f"trans{stage}", Transition(channels, channels // 2))
+                channels //= 2
+        self.bn = nn.BatchNorm2d(channels)
+        self.linear = nn.Linear(channels, num_classes)
+
+    def _append(self, name: str, stage: nn.Module) -> None:
+        self.add_module(name, stage)
+        self.stages.append(name)
+
+    @property
+    def head(self) -> nn.Linear:
+        return self.linear
+
+    def features(self, x: Tensor) -> Tensor:
+        x = self.conv1(x)
+        for name in self.stages:
+            x = self.get_submodule(name)(x)
+        return F.relu(self.bn(x), inplace=True).mean((2, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.linear(self.features(x))
+        return logits
+
+
+def build(
+    num_classes: int,
+    depth: int | None = None,
+    *,
+    growth: int = 32,
+    blocks: tuple[int, ...] | None = None,
+    in_channels: int = 3,
+    normalize: Normalization = None,
+) -> nn.Module:
+    stages = choose("densenet", DEPTHS, depth, blocks)
+    return normalized(DenseNet(stages, growth, num_classes, in_channels), normalize)

@@ -1,0 +1,263 @@
+"""`Audit`: what an audit found, as tables. Reads a run folder without torch."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+import pandas as pd
+
+from classwise import metrics
+from classwise.core import adversarial_examples
+from classwise.core.arguments import checked
+from classwise.core.csv_files import csv_text
+from classwise.core.errors import UserError, unknown
+from classwise.core.format import interval, percent
+from classwise.core.records import CLEAN, WORST_CASE, Array, Records
+from classwise.core.run_folder import read_config
+from classwise.core.spec import number
+from classwise.core.storage import safe_name, write_text
+from classwise.metrics import confusion as confusion_metric
+from classwise.metrics import curve as curve_metric
+from classwise.metrics import worst as worst_metric
+from classwise.results import verdict
+from classwise.results.findings import Finding, Level
+from classwise.results.verdict import Verdict
+
+SCHEMA = 2  # of summary.json; docs/summary.md describes it
+#: What a training says at its end, in its run folder: a list of sentences.
+REMARKS = "remarks.json"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The records of an audit with everything one asks of them. `config` says how it was made."""
+
+    records: Records
+    findings: Sequence[Finding] = ()
+    timing: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+    confidence: float = 0.95
+
+    @property
+    def attacks(self) -> tuple[str, ...]:
+        """The attacks that ran, without clean."""
+        return tuple(name for name in self.names if name != CLEAN)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every attack in the order they ran, clean first; also one that found no example standing and has no row."""
+        return tuple(dict.fromkeys((*self.records.meta.attacks, *self.records.attacks)))
+
+    @property
+    def headline(self) -> str:
+        """The rows that answer "how robust": the attack if there is one, the worst case over them if several."""
+        return self.attacks[0] if len(self.attacks) == 1 else WORST_CASE if self.attacks else CLEAN
+
+    def rows(self, attack: str | None = None) -> Records:
+        """The rows of one attack. An attack that saw only what stood before it is joined with those before it."""
+        name = self.headline if attack is None else attack
+        info = self.records.meta.attacks.get(name)
+        if info is not None and info.coverage == "standing":
+            return self.records.worst_case(self.names[: self.names.index(name) + 1])
+        return self.records.of(name)
+
+    def by_class(self, attack: str | None = None) -> pd.DataFrame:
+        """One row per class: class, n, correct, accuracy, low, high, p_worst, confused_with, confused_share."""
+        return metrics.by_class(self.rows(attack), self.confidence)
+
+    @property
+    def worst(self) -> worst_metric.Worst:
+        """The weakest class under the headline attack, with an interval that accounts for being a minimum."""
+        return worst_metric.compute(self.rows(), confidence=self.confidence)
+
+    def verdict(self, attack: str | None = None) -> Verdict:
+        """Which class is the worst under the headline attack or the one named, how sure that is, and in a sentence."""
+        name = self.headline if attack is None else attack
+        return verdict.of(self.rows(name), name, self.confidence)
+
+    def first_broken_by(self) -> dict[str, int]:
+        """How many examples each attack was the first to break, in the order they ran; clean: misclassified anyway."""
+        first = self.records.worst_case().frame["broken_by"]
+        return {name: int((first == name).sum()) for name in self.names}
+
+    def confusion(self, attack: str | None = None, rates: bool = False) -> pd.DataFrame:
+        """True class by predicted class: counts, or shares of each true class."""
+        matrix = (confusion_metric.rates if rates else confusion_metric.compute)(self.rows(attack))
+        names = list(self.records.class_names)
+        return pd.DataFrame(matrix, index=pd.Index(names, name="class"), columns=names)
+
+    @property
+    def has_curve(self) -> bool:
+        """Whether an attack ran at several radii."""
+        return any(info.family is not None for info in self.records.meta.attacks.values())
+
+    def curve(self) -> pd.DataFrame:
+        """Robustness against the radius: family, eps, class, n, accuracy, low, high; eps 0 is clean."""
+        return curve_metric.compute(self.records, self.confidence)
+
+    def areas(self) -> pd.DataFrame:
+        """Per attack and class the area under the curve (the mean accuracy up to the largest eps) and the median
+        distance at which an example is known to break."""
+        return curve_metric.areas(self.records)
+
+    def at(self, eps: float | str, attack: str | None = None) -> pd.DataFrame:
+        """Robust accuracy by class at any radius, from attacks that recorded minimal distances (`distances=True`)."""
+        found = curve_metric.at(self.records, number(eps), attack, self.confidence)
+        return found.to_frame().rename(columns={"value": "accuracy"})
+
+    def adversarial(self, attack: str | None = None) -> dict[str, Array]:
+        """The adversarial images of one attack, kept by `save_adversarial`; see docs/audit.md for the arrays."""
+        if self.folder is None:
+            raise UserError(
+                "adversarial images are kept in the run folder: audit with out=… and save_adversarial=True."
+            )
+        name = attack or (self.attacks[0] if self.attacks else CLEAN)
+        if name not in self.names:
+            raise unknown("attack in this audit", name, self.names)
+        found = adversarial_examples.read(self.folder, name)
+        kept = self.records.meta.stats.get(name, {}).get("kept", len(found["index"]))
+        if len(found["index"]) != kept:
+            raise UserError(
+                f"{self.folder} holds {len(found['index'])} of the {kept:g} adversarial images of {name}. Repeat the "
+                "audit's command, which computes the others again."
+            )
+        return found
+
+    def summary(self) -> dict[str, Any]:
+        """Everything in one JSON-ready dictionary; see docs/summary.md for the schema."""
+        meta = self.records.meta
+        attacks = {}
+        for name in self.names:
+            info = meta.attacks.get(name)
+            extra = {} if info is None else {"protocol": info.protocol, "coverage": info.coverage}
+            settings = {} if info is None else {"settings": dict(info.settings)}
+            own = {} if info is None or info.eps is None else {"eps": info.eps, "family": info.family}
+            said = {"verdict": self.verdict(name).to_dict()}
+            attacks[name] = {**metrics.summary(self.rows(name), self.confidence), **said, **extra, **own, **settings}
+        return {
+            "schema": SCHEMA,
+            "attacks": attacks,
+            "worst_case": {
+                **metrics.summary(self.records.worst_case(), self.confidence),
+                "verdict": self.verdict(WORST_CASE).to_dict(),
+            },
+            "first_broken_by": self.first_broken_by(),
+            "areas": _rows_of(self.areas()) if self.has_curve else None,
+            "headline": self.headline,
+            "verdict": self.verdict().to_dict(),
+            "confidence": self.confidence,
+            "threat": {"norm": meta.norm, "eps": meta.eps},
+            "seed": meta.seed,
+            "classes": list(meta.class_names),
+            "findings": [finding.to_dict() for finding in self.findings],
+            "timing": dict(self.timing),
+            "versions": dict(meta.versions),
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write summary.json and one CSV per attack into the folder; the records are there already."""
+        write_text(folder / "summary.json", json.dumps(self.summary(), indent=1, allow_nan=False) + "\n")
+        for name in dict.fromkeys((*self.names, self.headline)):
+            safe = safe_name(name)
+            write_text(folder / "tables" / f"{safe}.csv", csv_text(self.by_class(name)))
+            write_text(folder / "tables" / f"{safe}-confusion.csv", csv_text(self.confusion(name), index=True))
+        if self.has_curve:
+            write_text(folder / "tables" / "curve.csv", csv_text(self.curve()))
+            write_text(folder / "tables" / "areas.csv", csv_text(self.areas()))
+
+    @classmethod
+    @checked
+    def load(cls, folder: str | Path) -> Audit:
+        """A finished audit from its run folder."""
+        folder = Path(folder)
+        findings, timing, confidence = _read_summary(folder)
+        return cls(Records.read(folder), findings, timing, read_config(folder), folder, confidence)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the verdict, and the classes from the weakest on."""
+        table = self.by_class().sort_values("accuracy", na_position="last", kind="stable")
+        shown = pd.DataFrame(
+            {
+                "class": table["class"],
+                "images": table["n"].map("{:,}".format),
+                "robust": [percent(value) for value in table["accuracy"]],
+                "interval": [interval(*ends) for ends in zip(table["low"], table["high"], strict=True)],
+                "misclassified as": table["confused_with"].fillna(""),
+            }
+        )
+        said = html.escape(self.verdict().sentence)
+        return f"<p>{said}</p>{shown.to_html(index=False, border=0)}"
+
+    def __str__(self) -> str:
+        found, rows = self.verdict(), self.rows()
+        return (
+            f"Audit of {len(rows):,} examples under {self.headline}: {percent(rows.correct.mean())} overall, "
+            f"worst class {found.label} {percent(found.accuracy)} [{interval(found.low, found.high)}]"
+        )
+
+    __repr__ = __str__
+
+
+def _read_summary(folder: Path) -> tuple[list[Finding], dict[str, Any], float]:
+    """Findings, timing and confidence of a finished audit; all else is computed from the records."""
+    path = folder / "summary.json"
+    try:
+        if (folder / "worst.json").is_file():
+            raise UserError(
+                f"{folder} holds a search for the worst class, not an audit. See its worst.json and worst.csv, or "
+                "repeat the search's command to see it again (nothing is attacked twice)."
+            )
+        if not path.is_file():
+            raise UserError(f"{folder} holds no finished audit (no summary.json). Finish it with the same command.")
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        findings = [Finding(**finding) for finding in summary["findings"]]
+        timing, confidence = dict(summary["timing"]), summary["confidence"]
+        costs = [cost for spent in timing.get("attacks", {}).values() for cost in spent.values()]
+        times = (timing.get("wall_seconds", 0), *costs)
+        if not all(isinstance(value, (int, float)) for value in (confidence, *times)) or not 0 < confidence < 1:
+            raise ValueError("confidence or a time is no number")
+        words = [word for finding in findings for word in finding.to_dict().values()]
+        if not all(isinstance(word, str) for word in words) or {f.level for f in findings} - {*get_args(Level)}:
+            raise ValueError("a finding is not made of text")
+    except UserError:
+        raise
+    except Exception as error:  # what a damaged file holds may be anything
+        raise UserError(
+            f"{path} is damaged ({type(error).__name__}: {error}). Repeat the audit's command: it writes the summary "
+            "again from the records."
+        ) from error
+    return findings, timing, confidence
+
+
+def _rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """A table as JSON-ready rows; what is not finite is None."""
+    finite = table.astype(object).where(table.notna() & ~table.isin([math.inf]), None)
+    return [{str(key): value for key, value in row.items()} for row in finite.to_dict("records")]
+
+
+def told_apart(folders: Sequence[str | Path]) -> list[str]:
+    """A name for each run folder: as much of the end of its path as tells it from the others."""
+    parts = [Path(folder).resolve().parts for folder in folders]
+    for place, own in enumerate(parts):
+        if own in parts[:place]:
+            raise UserError(f"the run {folders[place]} is given twice; give each run once.")
+    depth = next(d for d in range(1, 10_000) if len({own[-d:] for own in parts}) == len(parts))
+    return ["/".join(own[-depth:]) for own in parts]
+
+
+def refuse_other_kind(folder: Path, kind: str) -> None:
+    """Raise where a folder is the run folder of something else than an "audit" or a "training", whichever is wanted."""
+    try:
+        found = read_config(folder)
+    except UserError:
+        return  # damaged: whoever reads it for its settings will say so
+    own = "training" if "method" in found else "audit"
+    if found and own != kind:
+        raise UserError(f"{folder} is the run folder of another kind, {own}; choose another --out for the {kind}.")

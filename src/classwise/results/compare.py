@@ -1,0 +1,233 @@
+"""Comparison of runs: who is better, in which classes, and whether that is more than chance.
+
+    comparison = compare(["runs/trades", "runs/wat"])              # run folders, or audits by name
+    comparison.table()                                             # a row per run
+    comparison.by_class()                                          # a row per run and class, against the base
+    print("\\n".join(comparison.sentences()))
+
+Runs of the same examples are paired, example by example; runs of different examples are compared unpaired, and say so.
+docs/compare.md explains every number.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from classwise.core.arguments import checked
+from classwise.core.csv_files import csv_text
+from classwise.core.errors import UserError, unknown
+from classwise.core.format import points
+from classwise.core.records import CLEAN, Records
+from classwise.metrics import agreement, average, cv, difference, mcd, overall, paired, rho, worst
+from classwise.results import comparable
+from classwise.results.audit_result import Audit, told_apart
+from classwise.stats import intervals
+
+_NAMED = 5  # classes a sentence names
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several runs against one of them, the base. Accuracies are fractions, `cv` is in percent².
+
+    pairs: for each run but the base whether it saw the same examples. notes: what a reader must know before believing
+    the numbers. runs and classes: the tables, which `table` and `by_class` return.
+    """
+
+    audits: Mapping[str, Audit]
+    base: str
+    attack: str
+    confidence: float
+    pairs: Mapping[str, bool]
+    notes: tuple[str, ...]
+    runs: pd.DataFrame
+    classes: pd.DataFrame
+
+    def table(self) -> pd.DataFrame:
+        """One row per run.
+
+        run, n, paired, overall, clean and average (means of the class accuracies), worst_class (its name, or how many
+        classes tie), worst, worst_low, worst_high (the interval of the lowest true class accuracy), cv, mcd, rho; and
+        against the base, over all examples: difference with low and high, p, p_holm (over the runs), and spearman and
+        kendall of the order of the classes.
+        """
+        return self.runs.copy()
+
+    def by_class(self) -> pd.DataFrame:
+        """One row per run (but the base) and class, in class order.
+
+        run, class, n_base, n, base and accuracy, difference with low and high, p, p_holm (over the classes of a run),
+        and change: "gained" or "paid" where p_holm says that it is not chance, else "".
+        """
+        return self.classes.copy()
+
+    @property
+    def title(self) -> str:
+        """What is compared, in a line."""
+        return f"{len(self.audits)} runs under {self.attack}, against {self.base}"
+
+    def sentences(self) -> list[str]:
+        """For each run but the base, who gained and who paid."""
+        return [_who(run, self.base, self.classes[self.classes["run"] == run]) for run in self.pairs]
+
+    def summary(self) -> dict[str, Any]:
+        """Everything in one JSON-ready dictionary; what is not defined is None."""
+        return {
+            "base": self.base,
+            "attack": self.attack,
+            "confidence": self.confidence,
+            "notes": list(self.notes),
+            "runs": _rows(self.runs),
+            "classes": _rows(self.classes),
+            "sentences": self.sentences(),
+        }
+
+    def to_csv(self, by_class: bool = False) -> str:
+        """The numbers as they are, of the runs or of the classes."""
+        return csv_text(self.classes if by_class else self.runs)
+
+    def __str__(self) -> str:
+        return "\n".join((self.title, *self.notes, *self.sentences()))
+
+    __repr__ = __str__
+
+
+@checked
+def compare(
+    runs: Mapping[str, Audit] | Sequence[str | Path],
+    base: str | None = None,
+    attack: str | None = None,
+    confidence: float | None = None,
+) -> Comparison:
+    """Compare audits by name, or run folders, with `base` (by default the first).
+
+    attack: the rows to compare; by default those that answer "how robust", which must then have come about alike.
+    Named, it is compared even where its settings differ, and the notes say how. confidence: by default the base's.
+    """
+    audits = dict(runs) if isinstance(runs, Mapping) else read_runs(runs)
+    if len(audits) < 2:
+        raise UserError(f"a comparison needs at least two runs; got {', '.join(audits) or 'none'}.")
+    base = next(iter(audits)) if base is None else _called(base, audits)
+    others = [name for name in audits if name != base]
+    for name in others:
+        comparable.check_classes(audits, base, name)
+    notes = [] if attack is None else comparable.unlike(audits, base, attack)
+    attack = comparable.common_attack(audits, base) if attack is None else attack
+    rows = {name: audit.rows(attack) for name, audit in audits.items()}
+    pairs = {}
+    for name in others:
+        apart = comparable.apart(audits[base], audits[name], rows[base], rows[name])
+        pairs[name] = apart is None
+        if apart is not None:
+            notes.append(
+                f"{name} and {base} did not see the same examples ({apart}): they are compared unpaired, by Fisher's "
+                "exact test, which needs a larger difference than a paired comparison."
+            )
+    level = intervals.check_confidence(audits[base].confidence if confidence is None else confidence)
+    versus = {name: difference.compute(rows[base], rows[name], pairs[name], level) for name in others}
+    table = pd.DataFrame(
+        [
+            {"run": name, "paired": pairs.get(name, True)}
+            | _run(audit, rows[name], rows[base], versus.get(name), level)
+            for name, audit in audits.items()
+        ]
+    )
+    table["p_holm"] = paired.holm(table["p"].to_numpy(dtype=np.float64))
+    classes = pd.concat([_classes(name, versus[name], level) for name in others], ignore_index=True)
+    return Comparison(audits, base, attack, level, pairs, tuple(notes), table, classes)
+
+
+def read_runs(folders: Sequence[str | Path]) -> dict[str, Audit]:
+    """Finished audits by the names of their folders; by as much of the paths as tells them apart, if need be."""
+    return {name: Audit.load(folder) for name, folder in zip(told_apart(folders), folders, strict=True)}
+
+
+def _called(base: str, audits: Mapping[str, Audit]) -> str:
+    """The name of the run meant: by its name, or by its folder."""
+    for name, audit in audits.items():
+        if base == name or (audit.folder is not None and Path(base).resolve() == audit.folder.resolve()):
+            return name
+    raise unknown("run to compare with", base, audits)
+
+
+# ---- the numbers ---------------------------------------------------------------------------------------------------
+
+
+def _run(audit: Audit, mine: Records, base: Records, versus: pd.DataFrame | None, confidence: float) -> dict[str, Any]:
+    """The numbers of a run in the table of runs; the base's own has no `versus`."""
+    lowest, order = worst.compute(mine, confidence=confidence), _order(base, mine)
+    whole: Mapping[Any, Any] = {} if versus is None else versus.iloc[-1].to_dict()
+    return {
+        "n": len(mine),
+        "clean": average.compute(audit.rows(CLEAN)) if CLEAN in audit.names else float("nan"),
+        "overall": overall.compute(mine).value,
+        "average": average.compute(mine),
+        "worst_class": lowest.label,
+        "worst": lowest.value,
+        "worst_low": lowest.low,
+        "worst_high": lowest.high,
+        "cv": cv.compute(mine),
+        "mcd": mcd.compute(mine),
+        "rho": rho.compute(mine, base),
+        **{key: float(whole.get(key, np.nan)) for key in ("difference", "low", "high", "p")},
+        "p_holm": float("nan"),
+        "spearman": order[0],
+        "kendall": order[1],
+    }
+
+
+def _order(base: Records, run: Records) -> tuple[float, float]:
+    """Spearman's and Kendall's coefficient; NaN where fewer than two classes can be ordered."""
+    if len(np.intersect1d(base.label, run.label)) < 2:
+        return float("nan"), float("nan")
+    found = agreement.compute(base, run)
+    return found.spearman, found.kendall
+
+
+def _classes(name: str, versus: pd.DataFrame, confidence: float) -> pd.DataFrame:
+    """The rows of one run in the table of classes."""
+    named = {"n_first": "n_base", "n_second": "n", "first": "base", "second": "accuracy"}
+    rows = versus[:-1].rename(columns=named)
+    beyond = rows["p_holm"] < 1 - confidence
+    rows["change"] = np.where(beyond, np.where(rows["difference"] > 0, "gained", "paid"), "")
+    rows.insert(0, "run", name)
+    return rows
+
+
+def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(table.to_json(orient="records", double_precision=15))
+    return rows
+
+
+# ---- in words ------------------------------------------------------------------------------------------------------
+
+
+def listed(texts: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
+    return ", ".join(texts[:_NAMED]) + more
+
+
+def _who(run: str, base: str, rows: pd.DataFrame) -> str:
+    tested = rows.dropna(subset=["p"])
+    of = f"of {len(tested)} classes"
+    if tested.empty:
+        return f"{run} against {base}: no class has examples in both."
+    parts = []
+    for change, ascending in (("gained", False), ("paid", True)):
+        chosen = tested[tested["change"] == change].sort_values("difference", ascending=ascending, kind="stable")
+        if len(chosen):
+            who = [f"{c}: {points(d)}" for c, d in zip(chosen["class"], chosen["difference"], strict=True)]
+            parts.append(f"{len(who)} {of} {change} ({listed(who)})")
+    if not parts:
+        return f"{run} against {base}: none {of} differs beyond chance."
+    same = int((tested["change"] == "").sum())
+    rest = f"; in the other {same if same > 1 else 'one'} the difference is within chance" if same else ""
+    return f"{run} against {base}, in percentage points: {', '.join(parts)}{rest}."

@@ -1,0 +1,137 @@
+"""What a search for the worst class found, as numbers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from classwise.core.csv_files import csv_text
+from classwise.core.format import interval, level, percent
+from classwise.core.records import CLEAN, Array, Records
+from classwise.core.storage import write_text
+from classwise.results.findings import Finding
+from classwise.stats import confidence_sequences
+from classwise.stats.confidence_sequences import Standing
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search found: the classes that may be the worst, bounds for every class, and what it cost.
+
+    records: the clean rows of all images, and the rows of those that were attacked.
+    """
+
+    standing: Standing
+    records: Records
+    confidence: float
+    tolerance: float
+    findings: tuple[Finding, ...] = ()
+    seconds: float = 0.0
+    folder: Path | None = None
+
+    @property
+    def worst(self) -> tuple[str, ...]:
+        """The class of lowest robust accuracy; several where they are tied, or within the tolerance."""
+        return tuple(self.records.class_names[c] for c in np.flatnonzero(self.standing.open))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Bounds of the lowest robust accuracy of any class, on all images."""
+        s = self.standing
+        return float(s.low[s.open].min()), float(s.high[s.open].min())
+
+    def by_class(self) -> pd.DataFrame:
+        """One row per class.
+
+        Columns: class, n, right (when clean), attacked, robust (of those), estimate, low and high (of the robust
+        accuracy on all n images), in_question, population_low and population_high (see docs/find_worst.md).
+        """
+        s = self.standing
+        population = confidence_sequences.population(s, self.confidence)
+        return pd.DataFrame(
+            {
+                "class": self.records.class_names,
+                "n": s.whole,
+                "right": s.right,
+                "attacked": s.seen,
+                "robust": s.robust,
+                "estimate": s.estimate,
+                "low": s.low,
+                "high": s.high,
+                "in_question": s.open,
+                "population_low": population[0],
+                "population_high": population[1],
+            }
+        )
+
+    @property
+    def attacked(self) -> int:
+        """Images attacked; a full audit attacks all that are right when clean."""
+        return int(self.standing.seen.sum())
+
+    @property
+    def passes(self) -> int:
+        """Gradient passes (model evaluations of the attack) of single images."""
+        return int(self._spent().sum())
+
+    @property
+    def full_passes(self) -> int:
+        """About what a full audit takes: each class's passes per attacked image times its images right when clean.
+
+        A class of which nothing was attacked counts with the average of the others.
+        """
+        seen = self.standing.seen
+        average = self.passes / max(self.attacked, 1)
+        per_image = np.where(seen > 0, self._spent() / np.maximum(seen, 1), average)
+        return round(float(per_image @ self.standing.right))
+
+    def _spent(self) -> Array:
+        rows = self.records.frame[self.records.frame["attack"] != CLEAN]
+        return np.bincount(rows["label"], rows["queries"], minlength=self.records.num_classes)
+
+    def summary(self) -> dict[str, Any]:
+        """Everything in one JSON-ready dictionary."""
+        meta = self.records.meta
+        table = self.by_class()
+        return {
+            "worst": list(self.worst),
+            "low": self.interval[0],
+            "high": self.interval[1],
+            "sentence": f"{self}.",
+            "confidence": self.confidence,
+            "tolerance": self.tolerance,
+            "by_class": table.astype(object).where(table.notna(), None).to_dict("records"),
+            "images": {
+                "all": int(self.standing.whole.sum()),
+                "right": int(self.standing.right.sum()),
+                "attacked": self.attacked,
+            },
+            "passes": {"spent": self.passes, "full_audit": self.full_passes},
+            "rounds": self.standing.rounds,
+            "attacks": {name: dict(info.settings) for name, info in meta.attacks.items() if name != CLEAN},
+            "threat": {"norm": meta.norm, "eps": meta.eps},
+            "seed": meta.seed,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "seconds": round(self.seconds, 3),
+            "versions": dict(meta.versions),
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write worst.json and worst.csv into the folder; the records are there already."""
+        write_text(folder / "worst.json", json.dumps(self.summary(), indent=1, allow_nan=False) + "\n")
+        write_text(folder / "worst.csv", csv_text(self.by_class()))
+
+    def __str__(self) -> str:
+        share = f"{self.passes:,} passes, about {percent(self.passes / max(self.full_passes, 1), 0)} of a full audit's"
+        names = self.worst[0] if len(self.worst) == 1 else f"one of {', '.join(self.worst)}"
+        return (
+            f"Worst class: {names}, robust accuracy {interval(*self.interval)} ({level(self.confidence)} confidence); "
+            f"{self.attacked:,} of {self.standing.right.sum():,} images attacked, {share}"
+        )
+
+    __repr__ = __str__

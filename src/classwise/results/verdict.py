@@ -1,0 +1,191 @@
+"""The verdict: what an audit says of its worst class, computed once and shown by everything that shows an audit.
+
+    Under pgd-20, cat is the worst class: 18.2% robust (95% CI of the worst class 15.9–21.4%); the average of the
+    classes is 49.5%; most often misclassified as dog (51% of its errors).
+
+The rules, all in `metrics.worst`: Classes that tie for the lowest accuracy are named together. A class is called *the*
+worst class only if every other class is ruled out at the audit's confidence (Fisher's exact test against the others,
+Bonferroni) and it has at least `FEWEST` images. Otherwise the verdict says which classes may be the worst. The interval
+is that of the lowest true class accuracy; the average is the mean of the class accuracies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from classwise.core.format import interval, level, percent
+from classwise.core.records import CLEAN, WORST_CASE, Records
+from classwise.metrics import accuracy, average, confound, worst
+from classwise.stats import intervals
+
+#: single: one class has images; equal: all classes tie; tied: several do; decided: one class is the worst; undecided:
+#: others may be it; few images: one class would be the worst, but has too few images to be called so.
+Status = Literal["single", "equal", "tied", "decided", "undecided", "few images"]
+
+_NAMED = 3  # classes a sentence names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The worst class under one attack, and how sure that is.
+
+    worst: the classes of the lowest accuracy, in class order; images: how many they have, the fewest of any.
+    possible: the classes that may be the worst at the confidence, lowest accuracy first. low and high: the interval of
+    the lowest true class accuracy. classes: how many have images; absent: how many have none. confused_with: what a
+    single worst class is most often misclassified as, with its share of the class's errors.
+    """
+
+    attack: str
+    status: Status
+    worst: tuple[str, ...]
+    possible: tuple[str, ...]
+    accuracy: float
+    low: float
+    high: float
+    average: float
+    confidence: float
+    images: int
+    classes: int
+    absent: int
+    confused_with: str | None
+    confused_share: float | None
+
+    @property
+    def label(self) -> str:
+        """Who is the worst, for a table: one or two names, or how many classes tie."""
+        return worst.label(self.worst)
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words. Plain text: escape it for a page."""
+        said = f"{_where(self.attack)}, {_SAID[self.status](self)}."
+        if not self.absent:
+            return said
+        are = "class has no images and is" if self.absent == 1 else "classes have no images and are"
+        return f"{said} {self.absent:,} {are} not counted."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        facts = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        return {**facts, "sentence": self.sentence}
+
+
+def of(rows: Records, attack: str, confidence: float = 0.95) -> Verdict:
+    """The verdict on the rows of one attack, or of the worst case over all."""
+    correct, support = accuracy.counts(rows)
+    values, confounds = intervals.ratio(correct, support), confound.compute(rows)
+    lowest = worst.compute(rows, confidence=confidence)
+    images, classes = int(support[values == lowest.value].min()), int(np.count_nonzero(support))
+    other, share = confounds.names[lowest.number], float(confounds.share[lowest.number])
+    alone = len(lowest.tied) == 1 and other is not None
+    return Verdict(
+        attack=attack,
+        status=_status(lowest, classes, images),
+        worst=lowest.tied,
+        possible=lowest.possible,
+        accuracy=lowest.value,
+        low=lowest.low,
+        high=lowest.high,
+        average=average.compute(rows),
+        confidence=confidence,
+        images=images,
+        classes=classes,
+        absent=len(support) - classes,
+        confused_with=other if alone else None,
+        confused_share=share if alone else None,
+    )
+
+
+def _status(lowest: worst.Worst, classes: int, images: int) -> Status:
+    if classes == 1:
+        return "single"
+    if len(lowest.tied) == classes:
+        return "equal"
+    if len(lowest.tied) > 1:
+        return "tied"
+    if len(lowest.possible) > 1:
+        return "undecided"
+    return "decided" if images >= worst.FEWEST else "few images"
+
+
+# ---- in words ------------------------------------------------------------------------------------------------------
+
+
+def _single(v: Verdict) -> str:
+    return f"{_called(v.worst[0])} is the only class with images: {_level(v)}"
+
+
+def _equal(v: Verdict) -> str:
+    return f"all {v.classes:,} classes are equally accurate: {_level(v)}"
+
+
+def _tied(v: Verdict) -> str:
+    more = len(v.possible) - len(v.worst)
+    rest = f"; at {level(v.confidence)} confidence {more:,} more may be the worst" if more else ""
+    return f"{len(v.worst):,} of the {v.classes:,} classes tie for the worst ({_some(v.worst)}): {_level(v)}{rest}"
+
+
+def _decided(v: Verdict) -> str:
+    return f"{_called(v.worst[0])} is the worst class: {_level(v)}{_errors(v)}"
+
+
+def _undecided(v: Verdict) -> str:
+    return (
+        f"{_called(v.worst[0])} has the lowest accuracy: {_level(v)}{_errors(v)}; but at "
+        f"{level(v.confidence)} confidence {len(v.possible):,} of the {v.classes:,} classes may be the worst "
+        f"({_some(v.possible)})"
+    )
+
+
+def _few(v: Verdict) -> str:
+    images = "1 image is" if v.images == 1 else f"{v.images} images are"
+    return (
+        f"{_called(v.worst[0])} has the lowest accuracy: {_level(v)}{_errors(v)}; but {images} not enough "
+        f"to call it the worst class, which takes {worst.FEWEST}"
+    )
+
+
+_SAID: dict[Status, Callable[[Verdict], str]] = {
+    "single": _single,
+    "equal": _equal,
+    "tied": _tied,
+    "decided": _decided,
+    "undecided": _undecided,
+    "few images": _few,
+}
+
+
+def _where(attack: str) -> str:
+    return {CLEAN: "Without an attack", WORST_CASE: "In the worst case over all attacks"}.get(attack, f"Under {attack}")
+
+
+def _level(v: Verdict) -> str:
+    quality = "correct" if v.attack == CLEAN else "robust"
+    of_worst = "" if v.status == "single" else " of the worst class"
+    mean = "" if v.status in ("single", "equal") else f"; the average of the classes is {percent(v.average)}"
+    return f"{percent(v.accuracy)} {quality} ({level(v.confidence)} CI{of_worst} {interval(v.low, v.high)}){mean}"
+
+
+def _errors(v: Verdict) -> str:
+    if v.confused_with is None or v.confused_share is None:
+        return ""
+    return f"; most often misclassified as {_called(v.confused_with)} ({percent(v.confused_share, 0)} of its errors)"
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = len(names) - _NAMED
+    called = [_called(name) for name in names[:_NAMED]]
+    return ", ".join(called) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _called(name: str) -> str:
+    """A class by a name that cannot be mistaken for a number or for part of the sentence."""
+    if not re.search(r"[^\W\d_]", name):
+        return f"class {name}"
+    return f"“{name}”" if re.search(r"[^\w\s'/-]", name) else name

@@ -1,0 +1,119 @@
+"""Class-wise accuracy on held-out images over the epochs of a training, with the gap between best and worst class.
+
+Tian et al. (KDD 2021), Figure 1: the classes part early, and the gap stays. The shaded span reaches from the weakest to
+the strongest class of each epoch, the dashed line is the accuracy over all images.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from classwise.core.csv_files import read_csv
+from classwise.core.errors import UserError
+from classwise.show.figures.lines import Domain, draw_lines
+from classwise.show.figures.style import Chart, side_by_side
+
+What = Literal["robust", "clean"]
+
+
+def draw(
+    history: pd.DataFrame,
+    what: What = "robust",
+    highlight: Sequence[str] | None = None,
+    domain: Domain | None = None,
+    less_mean: bool = False,
+) -> Chart:
+    """history: the table in history.csv, with the columns epoch, robust and robust:CLASS (clean likewise).
+
+    less_mean: with the mean of the classes subtracted in each epoch (Benz et al. 2020, Figures 1 and 2).
+    """
+    points = by_class(history, what)
+    if points.empty:
+        raise UserError(
+            f"this history holds no {what} accuracy of classes (columns {what}:CLASS): the training held no images "
+            "out. Train with data.validation above 0."
+        )
+    overall = history[["epoch", what]].set_axis(["x", "value"], axis=1).dropna()
+    if less_mean:
+        points, overall = _off_mean(points), overall[:0]
+    return draw_lines(
+        points,
+        highlight,
+        epoch_axis(history),
+        y=f"{what} accuracy" + (" less the mean" if less_mean else ""),
+        domain=domain or (_reach([points]) if less_mean else (0.0, _upper(points))),
+        overall=overall if len(overall) else None,
+    )
+
+
+def by_class(history: pd.DataFrame, what: str) -> pd.DataFrame:
+    """The columns what:CLASS as rows x (the epoch), class, value; what is not finite is left out."""
+    if "epoch" not in history:
+        raise UserError(f"a history has a column epoch; this one has {', '.join(map(str, history.columns)) or 'none'}.")
+    own = [column for column in history if str(column).startswith(f"{what}:")]
+    wide = history[own].set_axis([str(column).removeprefix(f"{what}:") for column in own], axis=1)
+    long = wide.assign(x=history["epoch"]).melt("x", var_name="class", value_name="value")
+    return long[np.isfinite(long["value"].astype(float))].reset_index(drop=True)
+
+
+def epoch_axis(history: pd.DataFrame) -> alt.X:
+    """Whole epochs, from the first to the last."""
+    first, last = int(history["epoch"].min()), int(history["epoch"].max())
+    step = next(step for step in itertools.chain((1, 2, 5), itertools.count(10, 10)) if (last - first) / step <= 8)
+    marks = [epoch for epoch in range(first, last + 1) if epoch % step == 0]
+    scale = alt.Scale(domain=[first, max(last, first + 1)], nice=False)
+    return alt.X("x:Q", title="epoch", scale=scale, axis=alt.Axis(format="d", values=marks))
+
+
+def _upper(points: pd.DataFrame) -> float:
+    """A tenth above the best class, so that curves of weak models are not flat."""
+    return float(min(1.0, np.ceil(10 * points["value"].max() + 1e-9) / 10 or 0.1))
+
+
+def _off_mean(points: pd.DataFrame) -> pd.DataFrame:
+    return points.assign(value=points["value"] - points.groupby("x")["value"].transform("mean"))
+
+
+def _reach(tables: Sequence[pd.DataFrame]) -> Domain:
+    """From below the lowest to above the highest class, by whole tenths."""
+    values = pd.concat([table["value"] for table in tables])
+    return float(np.floor(10 * values.min()) / 10), float(np.ceil(10 * values.max() + 1e-9) / 10)
+
+
+def from_history(
+    histories: Mapping[str, pd.DataFrame],
+    what: What = "robust",
+    highlight: tuple[str, ...] | None = None,
+    less_mean: bool = False,
+) -> Chart:
+    """A panel for each training, all with one scale.
+
+    less_mean: with the mean of the classes subtracted in each epoch.
+    """
+    found = [points for history in histories.values() if len(points := by_class(history, what))]
+    domain = _reach([_off_mean(points) for points in found]) if less_mean and found else (0.0, _common_top(found))
+    return side_by_side(
+        {name: draw(history, what, highlight, domain, less_mean) for name, history in histories.items()}
+    )
+
+
+def _common_top(tables: Sequence[pd.DataFrame]) -> float:
+    return max(map(_upper, tables), default=1.0)
+
+
+def read(folder: str | Path) -> pd.DataFrame:
+    """The history in the run folder of a training."""
+    path = Path(folder) / "history.csv"
+    if not path.is_file():
+        raise UserError(f"{folder} holds no history.csv: it is not the run folder of a training, or none has finished.")
+    try:
+        return read_csv(path)
+    except (ValueError, OSError) as error:  # pandas' own errors of parsing and of empty files are ValueErrors
+        raise UserError(f"cannot read {path}: {error}. Is its first epoch over?") from error

@@ -1,0 +1,87 @@
+"""What the figures of a study are drawn from: one table for each kind of figure, in the study's folder below data.
+
+    runs/temperature/data/temperature.csv        the columns that figures.temperature.draw asks for
+
+Where a study draws a figure for each of several models, the column model says which rows are whose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import pandas as pd
+
+from classwise.core.csv_files import read_csv
+from classwise.core.errors import UserError, unknown
+from classwise.results.audit_result import told_apart
+
+FOLDER = "data"
+#: The tables of one study, by their names.
+Tables: TypeAlias = Mapping[str, pd.DataFrame]
+
+#: Columns that hold names, which may look like numbers or like nothing ("7", "null").
+_NAMES = ("attack", "background", "caption", "class", "column", "corruption", "group", "image", "kind", "model",
+          "predicted", "row", "setting", "true", "true_class", "variant")  # fmt: skip
+
+
+def is_study(folder: Path) -> bool:
+    """Whether a folder is that of a study that has been finished."""
+    return (folder / "study.md").is_file()
+
+
+def read(folders: Sequence[Path]) -> dict[str, Tables]:
+    """The tables of each study, by what the studies are to be called."""
+    for folder in folders:
+        if not is_study(folder):
+            raise UserError(f"{folder} is no folder of a finished study (it has no study.md).")
+    return {name: _read(folder) for name, folder in zip(told_apart(list(folders)), folders, strict=True)}
+
+
+def _read(folder: Path) -> Tables:
+    found = {}
+    for path in sorted((folder / FOLDER).glob("*.csv")):
+        try:
+            found[path.stem] = read_csv(
+                path, dtype=dict.fromkeys(_NAMES, str), keep_default_na=False, na_values=dict.fromkeys(_NUMBERS, "")
+            )
+        except (ValueError, OSError) as error:
+            raise UserError(f"cannot read {path}: {error}. Do the study again: finished jobs are kept.") from error
+    return found
+
+
+_NUMBERS = ("accuracy", "cosine", "high", "images", "inv_temperature", "low", "norm", "probability", "severity",
+            "share", "step", "value", "x", "y")  # fmt: skip
+
+
+def table_of(studies: Mapping[str, Tables], figure: str) -> dict[str, pd.DataFrame]:
+    """The table of a figure in each study that has one; an error where none has."""
+    found = {name: tables[figure] for name, tables in studies.items() if figure in tables}
+    if not found:
+        known = {table for tables in studies.values() for table in tables}
+        raise UserError(
+            f"{', '.join(studies)} left no table of {figure}; there is {', '.join(sorted(known)) or 'none'}. A study "
+            "of an earlier version leaves them when it is done again, which keeps its finished jobs."
+        )
+    return found
+
+
+def by_model(studies: Mapping[str, Tables], figure: str, model: str | None = None) -> dict[str, pd.DataFrame]:
+    """The rows of each model, by its name, with the study's before it where there are several studies.
+
+    model: only this one.
+    """
+    parts = {
+        (study, str(name)): own.drop(columns="model").reset_index(drop=True)
+        for study, frame in table_of(studies, figure).items()
+        for name, own in frame.groupby("model", sort=False)
+    }
+    if model is not None and model not in {name for _, name in parts}:
+        raise unknown("model", model, {name for _, name in parts})
+    several = len(studies) > 1
+    return {
+        f"{study}: {name}" if several else name: own
+        for (study, name), own in parts.items()
+        if model in (None, name)
+    }  # fmt: skip

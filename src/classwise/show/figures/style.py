@@ -1,0 +1,257 @@
+"""How every figure looks, and how it becomes a file: exact sizes of paper columns, colours that the colour-blind and a
+grey printer can tell apart."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import altair as alt
+import pandas as pd
+
+from classwise.core.csv_files import visible
+from classwise.core.errors import UserError, unknown
+from classwise.core.storage import whole_file
+
+#: Any Altair chart, plain or of several parts; Altair's own types for them do not compose.
+Chart: TypeAlias = Any
+#: Properties of a mark or an axis that several share.
+Look: TypeAlias = dict[str, Any]
+
+#: Okabe and Ito's palette (2008), in an order whose neighbours also differ in grey.
+PALETTE = ("#0072B2", "#E69F00", "#D55E00", "#56B4E9", "#009E73", "#000000", "#CC79A7", "#F0E442")
+#: Shapes that go with the palette, so that colour is never the only difference.
+SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-left", "triangle-right")
+#: Dashes that go with the palette.
+DASHES = ([1, 0], [6, 2], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3], [10, 3], [3, 1])
+#: What stands behind: grid, and classes that are not singled out; seen on white and on black.
+FAINT = "#9a9a9a"
+#: Words of lesser weight, legible on white and on black.
+QUIET = "#757575"
+#: From nothing to all: one hue whose lightness alone carries the value.
+SEQUENTIAL: Literal["blues"] = "blues"
+#: Around zero: two hues of equal weight.
+DIVERGING: Literal["purpleorange"] = "purpleorange"
+#: Widths in points, as in the styles of common venues: a column of two, a whole page of text, a slide.
+WIDTHS = {"column": 234.0, "page": 487.0, "slide": 720.0}
+FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+
+_SCALE = 4  # pixels of a PNG for each point
+_LEAST = 0.12  # of its own width, to which a plot may shrink
+_CLOSE = 0.01  # share of the width by which the last scaling may shrink or stretch the letters
+_SHORT = 2  # letters that are no wider than a cell
+_LEGEND_LETTERS = 44  # in a row of the legend, which must fit a column
+
+
+def styled(chart: Chart, background: str | None = "white", ink: str = "#1a1a1a") -> Chart:
+    """The chart in the common style. A page passes no background and its own ink, so that light and dark both work.
+
+    Marks that are to be in ink have ``style="ink"``.
+    """
+    labels = {
+        "labelFont": FONT,
+        "titleFont": FONT,
+        "labelFontSize": 9,
+        "titleFontSize": 10,
+        "titleFontWeight": "normal",
+        "labelColor": ink,
+        "titleColor": ink,
+        "labelLimit": 260,
+    }
+    config: dict[str, Any] = {
+        "background": background or "transparent",
+        "font": FONT,
+        "view": {"stroke": None, "continuousWidth": 300, "continuousHeight": 200},
+        "axis": {**labels, "grid": False, "domainColor": FAINT, "tickColor": FAINT, "gridColor": FAINT}
+        | {"gridOpacity": 0.3, "tickSize": 3, "labelFlush": False},
+        "legend": {**labels, "symbolSize": 60, "titleLimit": 260},
+        "header": {key: value for key, value in labels.items() if key != "labelLimit"},
+        "title": {"font": FONT, "fontSize": 11, "anchor": "start", "fontWeight": "normal", "color": ink},
+        "text": {"font": FONT, "fontSize": 9, "color": ink},
+        "style": {"ink": {"color": ink}},
+        "range": {"category": list(PALETTE)},
+    }
+    themed = chart.copy()
+    themed.config = alt.Config(**config)
+    return themed
+
+
+# ---- pieces that figures share -----------------------------------------------------------------------------
+
+
+def table(frame: pd.DataFrame) -> alt.InlineData:
+    """The rows as a chart's data, however many; what is not a number is null. Class names are values, never columns.
+
+    They are given as JSON text: rows of Python values would be copied and checked anew for every part of a chart.
+    """
+    text = frame.to_json(orient="records", double_precision=15)  # in full: it is rounded once, where it is written
+    return alt.InlineData(values=text, format=alt.JsonDataFormat(type="json"))
+
+
+def told(frame: pd.DataFrame, texts: Mapping[str, Iterable[str]]) -> tuple[pd.DataFrame, Look]:
+    """The rows with what is said of each, by title, and the encodings that say it under the pointer and read it aloud.
+
+    Numbers come as text from `classwise.core.format`, so that a chart says what tables and sentences say.
+    """
+    columns = {f"told_{place}": list(column) for place, column in enumerate(texts.values())}
+    label = ["; ".join(map(": ".join, zip(texts, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+    tooltip = [alt.Tooltip(f"{column}:N", title=title) for column, title in zip(columns, texts, strict=True)]
+    return frame.assign(**columns, told=label), {"tooltip": tooltip, "description": alt.Description("told:N")}
+
+
+def run_scale(runs: Sequence[str], values: Sequence[Any] = PALETTE) -> alt.Scale:
+    """A colour, shape or dash for each run, in the order they were given; from the ninth run on they come again."""
+    return alt.Scale(domain=list(runs), range=list(itertools.islice(itertools.cycle(values), len(runs))))
+
+
+def run_legend(runs: Sequence[str], offset: float = 8) -> alt.Legend | None:
+    """The legend of several runs, above the plot and no wider than a column; none for one run."""
+    if len(runs) < 2:
+        return None
+    columns = max(1, min(len(runs), _LEGEND_LETTERS // (max(map(len, runs)) + 4)))
+    return alt.Legend(orient="top", title=None, columns=columns, columnPadding=12, offset=offset, symbolOpacity=1)
+
+
+def side_by_side(charts: Mapping[str, Chart], columns: int = 2) -> Chart:
+    """A panel for each run, under its name; colour scales are shared, so that the panels can be compared."""
+    if not charts:
+        raise UserError("there is nothing to draw: give at least one run.")
+    named = [chart.properties(title=name) for name, chart in charts.items()]
+    return named[0] if len(named) == 1 else alt.concat(*named, columns=columns).resolve_scale(color="shared")
+
+
+def under_name(chart: Chart, runs: Sequence[str]) -> Chart:
+    """A chart of all runs; of one alone, which has no legend, its name is the title."""
+    return chart.properties(title=runs[0]) if len(runs) == 1 else chart
+
+
+def label_angle(names: Sequence[str]) -> float:
+    """Of the names below a matrix: upright where they are of one or two letters, else downwards."""
+    return 0 if max(map(len, names), default=0) <= _SHORT else -90
+
+
+def ordered(names: Sequence[str], order: Sequence[str] | None) -> list[str]:
+    """The names in the wanted order, those it leaves out at the end."""
+    for name in order or ():
+        if name not in names:
+            raise unknown("class", name, names)
+    return list(dict.fromkeys((*(order or ()), *names)))
+
+
+# ---- files -------------------------------------------------------------------------------------------------
+
+
+def save(
+    chart: Chart,
+    path: str | Path,
+    width: Literal["column", "page", "slide"] | float | None = None,
+) -> Path:
+    """Write a chart as PDF, SVG, PNG, HTML or JSON, by the file's ending; `width` in points, or a usual one by name.
+
+    With a width the plots shrink or grow until the whole, labels and legends included, is as wide as asked; letters
+    keep their size. Plots that are square stay square. A PNG has four pixels to a point.
+    """
+    import vl_convert
+
+    path = Path(path)
+    makers: dict[str, Callable[[dict[str, Any], str], bytes]] = {
+        ".pdf": lambda _, svg: vl_convert.svg_to_pdf(svg),
+        ".svg": lambda _, svg: svg.encode(),
+        ".png": lambda _, svg: vl_convert.svg_to_png(svg, scale=_SCALE),
+        ".html": lambda specification, _: vl_convert.vegalite_to_html(specification, bundle=True).encode(),
+        ".json": lambda specification, _: json.dumps(specification, indent=1).encode(),
+    }
+    if path.suffix.lower() not in makers:
+        raise UserError(f"cannot write a figure as {path.suffix or path.name!r}; use one of {', '.join(makers)}.")
+    content = makers[path.suffix.lower()](*_fitted(visible(styled(chart).to_dict(validate=False)), _points(width)))
+    try:
+        with whole_file(path) as handle:
+            handle.write(content)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}. Choose another place.") from error
+    return path
+
+
+def _points(width: str | float | None) -> float | None:
+    if isinstance(width, str):
+        if width not in WIDTHS:
+            raise unknown("width", width, WIDTHS)
+        return WIDTHS[width]
+    if width is not None and not width > 0:
+        raise UserError(f"width is a number of points, above 0; got {width:g}.")
+    return width
+
+
+def _fitted(specification: dict[str, Any], width: float | None) -> tuple[dict[str, Any], str]:
+    """The chart with its plots scaled until the whole is `width` wide, and its drawing.
+
+    What axes and legends need is known only once they are drawn, so the factor is found by the secant method.
+    """
+    import vl_convert
+
+    drawn = vl_convert.vegalite_to_svg(specification)
+    if width is None:
+        return specification, drawn
+    (before, was), factor = (0.0, 0.0), 1.0
+    scaled, measured = specification, _width(drawn)
+    for _ in range(8):
+        if abs(measured - width) <= _CLOSE * width:
+            return scaled, _exactly(drawn, width)
+        slope = (measured - was) / (factor - before)
+        before, was, factor = factor, measured, factor + (width - measured) / max(slope, 1e-3)
+        factor = max(factor, _LEAST)
+        scaled = _scaled(specification, factor)
+        drawn = vl_convert.vegalite_to_svg(scaled)
+        measured = _width(drawn)
+        if factor == before:
+            break
+    enough = next((f"{name} ({points:g})" for name, points in WIDTHS.items() if points >= measured), f"{measured:g}")
+    raise UserError(
+        f"{width:g} points are too narrow for this figure, which needs {measured:g}. Use a larger width, such as "
+        f"{enough}, or draw fewer runs."
+    )
+
+
+def _scaled(view: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """A chart whose plots are `factor` times as wide; a square one grows both ways."""
+    scaled = dict(view)
+    square = view.get("width") is not None and view.get("width") == view.get("height")
+    for key in ("width", "height") if square else ("width",):
+        if key in view:
+            scaled[key] = _times(view[key], factor)
+    for key in ("hconcat", "vconcat", "concat", "layer"):
+        if key in view:
+            scaled[key] = [_scaled(part, factor) for part in view[key]]
+    if "spec" in view:
+        scaled["spec"] = _scaled(view["spec"], factor)
+    if "config" in view:  # the width of plots that do not say theirs
+        own = view["config"]["view"]
+        sizes = {"continuousWidth": own["continuousWidth"] * factor, "discreteWidth": {"step": 20 * factor}}
+        scaled["config"] = {**view["config"], "view": {**own, **sizes}}
+    return scaled
+
+
+def _times(size: Any, factor: float) -> Any:
+    return {**size, "step": size["step"] * factor} if isinstance(size, Mapping) else size * factor
+
+
+_SIZE = re.compile(r'(<svg[^>]*?) width="([\d.]+)" height="([\d.]+)"')
+
+
+def _width(svg: str) -> float:
+    match = _SIZE.search(svg)
+    assert match is not None, "the renderer writes the size into the first tag"
+    return float(match[2])
+
+
+def _exactly(svg: str, width: float) -> str:
+    """The drawing scaled by the last fraction of a percent."""
+
+    def resize(match: re.Match[str]) -> str:
+        return f'{match[1]} width="{width:g}" height="{float(match[3]) * width / float(match[2]):.3f}"'
+
+    return _SIZE.sub(resize, svg, count=1)

@@ -1,0 +1,70 @@
+"""Robustness against 1/T of Temperature-PGD, a line for each model: in plain float32, and in the sound variant dashed.
+
+Tian et al. (2020), Table 6, drawn. Where the two lines of a model part, float32 has lost the attack's gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import altair as alt
+import pandas as pd
+
+from classwise.core.errors import UserError
+from classwise.show.figures.columns import tidy
+from classwise.show.figures.studied import Tables, by_model
+from classwise.show.figures.style import SHAPES, Chart, Look, run_legend, run_scale, table
+
+_WIDTH, _HEIGHT = 300, 200
+_DASHES = ([1, 0], [5, 3])
+
+
+def draw(data: pd.DataFrame) -> Chart:
+    """data: one row per model, variant and value: model, variant, inv_temperature, accuracy (a fraction), and low and
+    high if known. The variants are drawn in the order in which they come, the first with a full line."""
+    frame = tidy(
+        data,
+        "temperature",
+        names=("model", "variant"),
+        numbers=("inv_temperature", "accuracy"),
+        optional=("low", "high"),
+    )
+    ticks = sorted(frame["inv_temperature"].unique().tolist())
+    if len(ticks) < 2 or ticks[0] <= 0:
+        raise UserError(f"temperature draws at least two values of 1/T, all above 0; got {ticks}.")
+    models, variants = (list(frame[column].unique()) for column in ("model", "variant"))
+    if len(variants) > len(_DASHES):
+        raise UserError(f"temperature tells at most {len(_DASHES)} variants apart; got {', '.join(variants)}.")
+    axis = alt.Axis(values=ticks, format="~g", labelOverlap=True)
+    x = alt.X(
+        "inv_temperature:Q",
+        title="1/T",
+        axis=axis,
+        scale=alt.Scale(type="log", domain=[ticks[0], ticks[-1]], nice=False),
+    )
+    up: Look = {"title": "robust accuracy", "scale": alt.Scale(zero=False), "axis": alt.Axis(format="%", grid=True)}
+    legend = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=200) if len(variants) > 1 else None
+    shape = alt.Shape("model:N", scale=run_scale(models, SHAPES), legend=run_legend(models))
+    shown: list[str | alt.Tooltip] = [
+        "model:N",
+        "variant:N",
+        "inv_temperature:Q",
+        alt.Tooltip("accuracy:Q", format=".1%"),
+    ]
+    base = alt.Chart(table(frame)).encode(
+        x=x, color=alt.Color("model:N", scale=run_scale(models), legend=run_legend(models)), tooltip=shown
+    )
+    dash = alt.StrokeDash("variant:N", scale=alt.Scale(domain=variants, range=_DASHES[: len(variants)]), legend=legend)
+    layers = [
+        base.mark_line(strokeWidth=1.8).encode(y=alt.Y("accuracy:Q", **up), strokeDash=dash),
+        base.mark_point(size=30, filled=True, opacity=1).encode(y=alt.Y("accuracy:Q", **up), shape=shape),
+    ]
+    if "low" in frame:
+        layers.append(base.mark_rule(opacity=0.5).encode(y=alt.Y("low:Q", **up), y2="high:Q"))
+    return alt.layer(*layers, width=_WIDTH, height=_HEIGHT)
+
+
+def from_study(studies: Mapping[str, Tables], model: str | None = None) -> Chart:
+    """All models of temperature or hypersphere in one plot, or one of them."""
+    rows = by_model(studies, "temperature", model)
+    return draw(pd.concat([own.assign(model=name) for name, own in rows.items()], ignore_index=True))

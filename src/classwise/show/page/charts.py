@@ -1,0 +1,129 @@
+"""The figures of the page: the same charts that `classwise figure` writes for a paper, as SVG inside the page.
+
+Drawn when the page is made, not when it is opened: the page needs no charting library (0.9 MB, and the right to run
+text as code), and prints as it looks. Each mark carries its numbers as a label, which the page shows under the pointer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from classwise.core.csv_files import visible
+from classwise.core.errors import UserError
+from classwise.results.audit_result import Audit
+from classwise.show import figures
+from classwise.show.figures import class_state
+from classwise.show.figures.style import Chart
+
+_INK = "currentColor"  # of the page: light, dark or printed
+_LARGER = 1.7  # times its size in a paper, to which a chart may grow
+_BLACK = '"#000000"'  # of the palette, which a dark page would swallow
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """A figure by name, the section of the page it belongs to, and what is said above it."""
+
+    figure: str
+    section: str
+    title: str
+    about: str
+
+
+_OF_AUDITS = (
+    PageFigure(
+        "forest",
+        "intervals",
+        "Every class, with simultaneous confidence intervals",
+        "Intervals are widened so that all of them hold at once: classes whose intervals do not overlap differ beyond "
+        "chance.",
+    ),
+    PageFigure(
+        "gap",
+        "intervals",
+        "What the attack costs each class",
+        "Accuracy on clean images beside accuracy under attack: the wider the gap, the more a class loses.",
+    ),
+    PageFigure(
+        "curve",
+        "curves",
+        "Robustness against the strength of the attack",
+        "From clean images to the largest radius, shaded from the weakest to the strongest class; dashed: all images.",
+    ),
+    PageFigure(
+        "scatter",
+        "comparison",
+        "Average against weakest class",
+        "Up and to the right is better. A run that rises without moving left helps its weakest class at no cost.",
+    ),
+)
+
+_OF_TRAININGS = (
+    PageFigure(
+        "epochs",
+        "training",
+        "Robustness of the classes over the epochs",
+        "On held-out images, shaded from the weakest to the strongest class; dashed: all images.",
+    ),
+    PageFigure(
+        "class_state",
+        "training",
+        "What the method kept of each class",
+        "Weights, margins or temperatures of the classes, as they were in each epoch.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure of the page, drawn; or why it could not be."""
+
+    figure: PageFigure
+    svg: str = ""
+    problem: str = ""
+
+
+def of_audits(audits: Mapping[str, Audit]) -> list[Drawing]:
+    """What the audits can be drawn as: intervals always, curves along several radii, a scatter of several runs."""
+    curved = {name: audit for name, audit in audits.items() if audit.has_curve}
+    of = {"curve": curved, "scatter": audits if len(audits) > 1 else {}}
+    runs = {figure: of.get(figure.figure, audits) for figure in _OF_AUDITS}
+    return [_draw(figure, figures.from_runs, own) for figure, own in runs.items() if own]
+
+
+def of_trainings(histories: Mapping[str, pd.DataFrame]) -> list[Drawing]:
+    """How trainings went: robustness by class over the epochs, and the class-wise state of methods where it moved."""
+    stateful = {name: history for name, history in histories.items() if class_state.moving(history)}
+    runs = {figure: stateful if figure.figure == "class_state" else histories for figure in _OF_TRAININGS}
+    return [_draw(figure, figures.from_histories, own) for figure, own in runs.items() if own]
+
+
+def _draw(figure: PageFigure, make: Callable[[str, Mapping[str, Any]], Chart], runs: Mapping[str, Any]) -> Drawing:
+    """The drawing of these runs. A figure they do not hold what it needs for says so in its place."""
+    try:
+        return Drawing(figure, svg=svg(make(figure.figure, runs), figure.figure))
+    except UserError as error:
+        return Drawing(figure, problem=str(error))
+
+
+def svg(chart: Chart, name: str) -> str:
+    """A drawing to stand inside a page: no background, the page's ink, and identifiers no other drawing has."""
+    import vl_convert
+
+    specification = figures.styled(chart, background="transparent", ink=_INK).to_dict(validate=False)
+    specification["config"].setdefault("mark", {})["aria"] = False  # only marks that say their numbers as text are read
+    coloured = json.loads(json.dumps(specification).replace(_BLACK, json.dumps(_INK)))
+    drawn = vl_convert.vegalite_to_svg(visible(coloured))
+    drawn = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", drawn)
+    return re.sub(r'width="([\d.]+)" height="[\d.]+"', _widest, drawn, count=1)
+
+
+def _widest(size: re.Match[str]) -> str:
+    """As wide as the page, up to letters of a size one reads across a room."""
+    return f'style="max-width:{_LARGER * float(size[1]):.0f}px"'

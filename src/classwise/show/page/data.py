@@ -1,0 +1,187 @@
+"""What the page's script reads of a run: columns of numbers, the errors of each attack, and where images are.
+
+An error is three numbers in a row, true class, predicted class, how many; of a million cells most are empty. What a
+page writes is rounded once: shares come in full and the script rounds them by the rule of `classwise.core.format`,
+intervals
+and probabilities come as text. Their numbers, for bars and for sorting, are cut to four digits.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from classwise import metrics
+from classwise.core.format import distance, interval, level, percent, probability
+from classwise.core.records import CLEAN, WORST_CASE, Array, Records
+from classwise.metrics import confusion, groups, p_worst, superclass
+from classwise.results.audit_result import Audit
+from classwise.stats import intervals
+
+_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Rollup:
+    """Classes put together: by the data's superclasses where there are any, else by groups found in the confusion."""
+
+    kind: str
+    names: tuple[str, ...]
+    of: Array  # the group of each class
+
+
+def of_run(
+    name: str,
+    audit: Audit,
+    found: groups.Groups,
+    flips: Mapping[str, Mapping[str, Any]],
+    why: Mapping[str, str],
+) -> dict[str, Any]:
+    """One run. flips: by attack and cell the images there are (see `gallery`); why: if there are none."""
+    rollup = roll_up(audit, found)
+    attacks = list(dict.fromkeys((*audit.names, audit.headline)))
+    views = [
+        {
+            "attack": called(attack),
+            **_view(audit, attack, rollup),
+            "flips": flips.get(attack, {}),
+            "why": why.get(attack, ""),
+        }
+        for attack in attacks
+    ]
+    classes = list(audit.records.class_names)
+    return {
+        "name": name,
+        "level": level(audit.confidence),
+        "classes": classes,
+        "slugs": slugs(classes),
+        "headline": attacks.index(audit.headline),
+        "order": _order(audit, found, rollup),
+        "rollup": rollup and {"kind": rollup.kind, "names": list(rollup.names), "of": rollup.of.tolist()},
+        "views": views,
+    }
+
+
+def called(attack: str) -> str:
+    """What the page calls an attack."""
+    return "the worst case" if attack == WORST_CASE else attack
+
+
+def roll_up(audit: Audit, found: groups.Groups) -> Rollup | None:
+    """The groups of an audit's classes; None where all classes would be in one, or each in its own."""
+    records = audit.records
+    if records.meta.superclasses:
+        return Rollup("superclasses", tuple(records.meta.superclasses), superclass.superclass_of(records))
+    names = [_named(members) for members in found.members]
+    of = np.where(found.number < 0, len(names), found.number)
+    if (found.number < 0).any():
+        names.append("without images")
+    return None if len(names) in (1, records.num_classes) else Rollup("groups", tuple(names), of)
+
+
+def _order(audit: Audit, found: groups.Groups, rollup: Rollup | None) -> list[int]:
+    """Superclass after superclass, and within each, or overall, like beside like as the tree lists them."""
+    number = {name: place for place, name in enumerate(audit.records.class_names)}
+    listed = [number[name] for name in found.order]
+    if rollup is None or rollup.kind != "superclasses":
+        return listed
+    return sorted(listed, key=lambda place: int(rollup.of[place]))
+
+
+def _named(members: Sequence[str], most: int = 3) -> str:
+    return ", ".join(members[:most]) + (f" +{len(members) - most}" if len(members) > most else "")
+
+
+def _view(audit: Audit, attack: str, rollup: Rollup | None) -> dict[str, Any]:
+    rows = audit.rows(attack)
+    table = metrics.by_class(rows, audit.confidence)
+    number = {name: place for place, name in enumerate(audit.records.class_names)}
+    found = audit.verdict(attack)
+    return {
+        "verdict": found.sentence,
+        "worst": [place for place, value in enumerate(table["accuracy"]) if value == found.accuracy],
+        "rows": {
+            "n": table["n"].tolist(),
+            **_columns(table),
+            "taken": [None if pd.isna(other) else number[other] for other in table["confused_with"]],
+            "share": shares(table["confused_share"]),
+        },
+        "groups": None if rollup is None else _grouped(table, rollup, audit.confidence),
+        "errors": errors(rows),
+    }
+
+
+def _grouped(table: pd.DataFrame, rollup: Rollup, confidence: float) -> dict[str, Any]:
+    """The class table summed over groups: an example still counts as right only if its class is."""
+    size = len(rollup.names)
+    correct, support = (
+        np.bincount(rollup.of, weights=table[key], minlength=size).astype(np.int64) for key in ("correct", "n")
+    )
+    low, high = intervals.bounds(correct, support, confidence)
+    likely = p_worst.probabilities(correct, support)
+    columns = {"accuracy": intervals.ratio(correct, support), "low": low, "high": high, "p_worst": likely}
+    return {"n": support.tolist(), **_columns(pd.DataFrame(columns))}
+
+
+def _columns(table: pd.DataFrame) -> dict[str, Any]:
+    """Accuracy, interval and probability of being the worst, of classes or of groups."""
+    return {
+        "accuracy": shares(table["accuracy"]),
+        **{key: numbers(table[key]) for key in ("low", "high", "p_worst")},
+        "interval": [interval(*ends) for ends in zip(table["low"], table["high"], strict=True)],
+        "probability": [probability(p) for p in table["p_worst"]],
+    }
+
+
+def errors(rows: Records) -> list[int]:
+    """The confusion off its diagonal: true, predicted, how many; true, predicted, …"""
+    counts = confusion.compute(rows)
+    np.fill_diagonal(counts, 0)
+    true, predicted = np.nonzero(counts)
+    return [int(value) for value in np.stack([true, predicted, counts[true, predicted]], axis=1).reshape(-1)]
+
+
+def shares(values: Any) -> list[float | None]:
+    """Fractions for JSON in full, to be rounded where they are written; None for what is not defined."""
+    return [float(value) if np.isfinite(value) else None for value in np.asarray(values, dtype=float)]
+
+
+def numbers(values: Any) -> list[float | None]:
+    """Fractions for JSON: few digits, and None for what is not defined."""
+    return [
+        None if not np.isfinite(value) else round(float(value), _DIGITS) for value in np.asarray(values, dtype=float)
+    ]
+
+
+def slugs(names: Sequence[str]) -> list[str]:
+    """A distinct name for each class that can stand in an address: ``#class-cat``."""
+    made: list[str] = []
+    taken: set[str] = set()
+    for place, name in enumerate(names):
+        plain = unicodedata.normalize("NFKC", name).lower()
+        slug = re.sub(r"[^\w]+", "-", plain).strip("-") or str(place)
+        while slug in taken:
+            slug += f"-{place}"
+        taken.add(slug)
+        made.append(slug)
+    return made
+
+
+def headline_numbers(audit: Audit) -> list[tuple[str, str, str]]:
+    """What stands under the verdict: number, what it is, and its interval or remark."""
+    total = metrics.overall.compute(audit.rows(), confidence=audit.confidence)
+    clean = metrics.overall.compute(audit.rows(CLEAN), confidence=audit.confidence)
+    found, spread = audit.verdict(), metrics.mcd.compute(audit.rows())
+    ci = f"{level(audit.confidence)} CI"
+    return [
+        (percent(found.accuracy), f"worst class: {found.label}", f"{ci} {interval(found.low, found.high)}"),
+        (percent(total.value), f"robust over all, {called(audit.headline)}", f"{ci} {interval(total.low, total.high)}"),
+        (percent(clean.value), "clean accuracy", f"{ci} {interval(clean.low, clean.high)}"),
+        (distance(spread), "points from best to worst class", f"{total.support:,} images"),
+    ]

@@ -1,0 +1,182 @@
+"""The images behind the confusion: of each cell a few that flipped, clean, attacked, and their difference amplified.
+
+They come from what ``--save-adversarial`` kept. A budget of bytes is spent over all runs together: first one image for
+every cell, the fullest cells first, then a second one, and so on; within a cell the most confident errors first.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from classwise.core import adversarial_examples
+from classwise.core.errors import UserError
+from classwise.core.records import CLEAN, WORST_CASE, Array
+from classwise.results.audit_result import Audit
+
+_MOST = 6  # images of one cell
+_LARGEST = 96  # pixels a side beyond which an image is made smaller
+
+_NOT_KEPT = "This audit kept no images. Audit again with --save-adversarial to see them here."
+_NOT_CLEAN = "This audit kept no clean images beside the attacked ones. Audit again to see both here."
+_NO_ROOM = "No image of these was kept: they were wrong already without the attack, or the page ran out of room."
+_ON_CLEAN = "These are errors on clean images: nothing was changed that could be shown."
+
+Cell = tuple[int, int]
+
+
+@dataclass
+class Pool:
+    """PNG images, each kept once, as base64; `left` is what of the budget is still to be spent."""
+
+    left: int
+    images: list[str] = field(default_factory=list)
+    _places: dict[str, int] = field(default_factory=dict)
+
+    def add(self, image: Array) -> int:
+        """The place of an image (H×W×C, uint8) in the pool."""
+        text = base64.b64encode(png(image)).decode()
+        if text not in self._places:
+            self._places[text] = len(self.images)
+            self.images.append(text)
+            self.left -= len(text)
+        return self._places[text]
+
+
+@dataclass(frozen=True, order=True)
+class _Flip:
+    """One kept example in a cell of a view; they are ordered as the budget is spent on them."""
+
+    later: bool  # not of the headline, which comes first
+    rank: int  # among those of its cell, the most confident first
+    size: int  # minus how many errors the cell holds
+    view: str
+    cell: Cell
+    index: int
+    confidence: float
+    attack: str  # whose image it is
+    at: int  # row of that attack's points
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The adversarial images of one audit, by attack; `why` says, for each view, why it has none.
+
+    failed: what went wrong where images were kept and cannot be read.
+    """
+
+    audit: Audit
+    points: Mapping[str, dict[str, Array]]
+    why: Mapping[str, str]
+    failed: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, audit: Audit) -> Kept:
+        found, missing, failed = {}, {}, []
+        any_kept = audit.folder is not None and (audit.folder / "adversarial").is_dir()
+        for attack in audit.attacks:
+            try:
+                own = audit.adversarial(attack)
+            except UserError as error:
+                missing[attack] = f"The images of {attack} cannot be shown: {error}" if any_kept else _NOT_KEPT
+                failed += [missing[attack]] if any_kept else []
+                continue
+            if "clean" in own:
+                found[attack] = own
+            else:
+                missing[attack] = _NOT_CLEAN
+        whole = _NO_ROOM if found else next(iter(missing.values()), _NO_ROOM)
+        why = {**dict.fromkeys(audit.attacks, _NO_ROOM), **missing, CLEAN: _ON_CLEAN, WORST_CASE: whole}
+        return cls(audit, found, why, tuple(failed))
+
+    def candidates(self) -> Iterator[_Flip]:
+        """Every kept example that is an error of some view, with its rank in its cell."""
+        if not self.points:
+            return
+        places = {name: {int(i): at for at, i in enumerate(own["index"])} for name, own in self.points.items()}
+        for turn, view in enumerate(dict.fromkeys((self.audit.headline, *self.audit.attacks))):
+            yield from self._of_view(view, turn > 0, places)
+
+    def _of_view(self, view: str, later: bool, places: Mapping[str, Mapping[int, int]]) -> Iterator[_Flip]:
+        rows = self.audit.rows(view)
+        wrong = rows.frame[~rows.correct].sort_values("confidence", ascending=False, kind="stable")
+        by = wrong["broken_by"] if "broken_by" in wrong else [view] * len(wrong)
+        sizes = wrong.groupby(["label", "prediction"]).size().to_dict()
+        seen: dict[Cell, int] = defaultdict(int)
+        columns = zip(wrong["index"], wrong["label"], wrong["prediction"], wrong["confidence"], by, strict=True)
+        for index, label, prediction, confidence, attack in columns:
+            source = self._source(attack, int(index), places)
+            cell = (int(label), int(prediction))
+            if source is None or seen[cell] >= _MOST:
+                continue
+            at = places[source][int(index)]
+            yield _Flip(later, seen[cell], -sizes[cell], view, cell, int(index), float(confidence), source, at)
+            seen[cell] += 1
+
+    def _source(self, attack: str, index: int, places: Mapping[str, Mapping[int, int]]) -> str | None:
+        """The attack among whose points the example is: its own, or the same attack at a smaller radius."""
+        infos = self.audit.records.meta.attacks
+        family = infos[attack].family if attack in infos else None
+        smaller = [name for name, info in infos.items() if family is not None and info.family == family]
+        return next((name for name in (attack, *smaller) if index in places.get(name, ())), None)
+
+
+def collect(audits: Mapping[str, Audit], budget: int) -> tuple[dict[str, dict[str, dict[str, Any]]], Pool, list[Kept]]:
+    """By run, view and cell ("i,j") the images to show; the pool they are in; and what was kept at all."""
+    kept = [Kept.of(audit) for audit in audits.values()]
+    pool = Pool(budget)
+    shown: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in audits}
+    wanted = [(flip, name, own) for name, own in zip(audits, kept, strict=True) for flip in own.candidates()]
+    wanted.sort(key=lambda item: item[0])
+    for flip, name, own in wanted:
+        if pool.left <= 0:
+            break
+        cells = shown[name].setdefault(flip.view, {})
+        cells.setdefault(f"{flip.cell[0]},{flip.cell[1]}", []).append(_entry(flip, own, pool))
+    return shown, pool, kept
+
+
+def _entry(flip: _Flip, kept: Kept, pool: Pool) -> dict[str, Any]:
+    own = kept.points[flip.attack]
+    clean, exact = (own[key][flip.at].transpose(1, 2, 0) for key in ("clean", "exact"))
+    difference, factor = amplified(clean, exact)
+    images = [
+        pool.add(image)
+        for image in (adversarial_examples.rounded(clean), adversarial_examples.rounded(exact), difference)
+    ]
+    return {
+        "true": flip.cell[0],
+        "taken": flip.cell[1],
+        "index": flip.index,
+        "confidence": flip.confidence,
+        "attack": flip.attack,
+        "factor": factor,
+        "images": images,
+    }
+
+
+def amplified(clean: Array, attacked: Array) -> tuple[Array, int | float]:
+    """The difference around mid-grey, its largest value at black or white, and the factor that takes."""
+    difference = attacked.astype(np.float64) - clean
+    largest = float(np.abs(difference).max())
+    if largest == 0:
+        return adversarial_examples.rounded(np.full_like(difference, 0.5)), 1
+    factor = 0.5 / largest
+    return adversarial_examples.rounded(0.5 + factor * difference), round(factor, 1) if factor < 10 else round(factor)
+
+
+def png(image: Array) -> bytes:
+    """An image (H×W×C with 1 or 3 channels, uint8) as PNG, made smaller if it is large."""
+    picture = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image[..., :3])
+    if max(picture.size) > _LARGEST:
+        picture.thumbnail((_LARGEST, _LARGEST))
+    made = io.BytesIO()
+    picture.save(made, "PNG", optimize=True)
+    return made.getvalue()

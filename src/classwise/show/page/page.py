@@ -1,0 +1,191 @@
+"""The page itself: run folders read, everything computed, one HTML file written.
+
+All that the page needs is in the file: its style, its script, its charts, and the data as one block of JSON. A content
+security policy names the script by its hash and forbids everything else, so nothing is ever fetched, and nothing that
+stands in the data can run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+
+from classwise.core.csv_files import visible
+from classwise.core.errors import UserError
+from classwise.core.storage import write_text
+from classwise.core.version import __version__
+from classwise.metrics import groups
+from classwise.results import advice
+from classwise.results.audit_result import REMARKS, Audit, told_apart
+from classwise.show.figures import epochs
+from classwise.show.page import charts, commands, data, gallery, sections
+
+_ASSETS = Path(__file__).parent / "assets"
+_SCRIPTS = ("dom.js", "table.js", "confusion.js", "charts.js", "page.js")
+_IMAGE_BYTES = 2_500_000  # of all images together, so that a page stays under five million
+
+_SECTIONS = {
+    "classes": "Classes",
+    "confusion": "Confusion",
+    "intervals": "Intervals",
+    "curves": "Curves",
+    "training": "Training",
+    "findings": "Findings",
+    "groups": "Groups",
+    "comparison": "Comparison",
+    "settings": "Settings",
+}
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What the folders hold, by name: finished audits, and the histories of trainings."""
+
+    audits: Mapping[str, Audit]
+    histories: Mapping[str, pd.DataFrame]
+    remarks: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what trainings said at their end
+
+
+def build(
+    folders: Sequence[Path],
+    out: Path,
+    names: Sequence[str] | None = None,
+    title: str | None = None,
+    base: str | None = None,
+    image_bytes: int = _IMAGE_BYTES,
+) -> Path:
+    """Write the page of these run folders, of audits and of trainings, to `out`.
+
+    names: what to call the runs; by default the folders' names. base: the run the others are compared with; by default
+    the first. image_bytes: room for the images of the confusion; 0 leaves them out.
+    """
+    runs = read(folders, names)
+    command = shlex.join(["classwise", "report", *map(str, folders), "--out", str(out)])
+    write_text(out, visible(render(runs, title or _title(runs), base, image_bytes, command)))
+    return out
+
+
+def read(folders: Sequence[Path], names: Sequence[str] | None = None) -> Runs:
+    """The audits and trainings in these folders, in the order given."""
+    if not folders:
+        raise UserError("a report needs at least one run folder, of an audit or of a training.")
+    if names is not None and not len(folders) == len(names) == len(set(names)):
+        raise UserError(f"{len(folders)} run folders need as many different names; got {', '.join(names) or 'none'}.")
+    paths = [Path(folder) for folder in folders]
+    for path in paths:
+        if not path.is_dir():
+            raise UserError(f"{path} is no folder; give run folders of audits or trainings.")
+    told_apart(paths)  # none is given twice
+    chosen = dict(zip(paths, names or [""] * len(paths), strict=True))
+    trained = [path for path in paths if (path / "history.csv").is_file() and not (path / "summary.json").is_file()]
+    audited = [path for path in paths if path not in trained]
+    return Runs(
+        {chosen[path] or name: Audit.load(path) for name, path in zip(told_apart(audited), audited, strict=True)},
+        {chosen[path] or name: epochs.read(path) for name, path in zip(told_apart(trained), trained, strict=True)},
+        {chosen[path] or name: _remarks(path) for name, path in zip(told_apart(trained), trained, strict=True)},
+    )
+
+
+def _remarks(folder: Path) -> list[str]:
+    """What the training said at its end; nothing where it has not ended, or said nothing."""
+    path = folder / REMARKS
+    if not path.is_file():
+        return []
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {path}: {error}. Delete it to do without.") from error
+    return [str(sentence) for sentence in said]
+
+
+def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: str) -> str:
+    """The page as text."""
+    shown, pool, kept = gallery.collect(runs.audits, image_bytes)
+    found = {name: groups.compute(audit.rows()) for name, audit in runs.audits.items()}
+    drawn = [*charts.of_audits(runs.audits), *charts.of_trainings(runs.histories)]
+    payload = {
+        "runs": [
+            data.of_run(name, audit, found[name], shown[name], own.why)
+            for (name, audit), own in zip(runs.audits.items(), kept, strict=True)
+        ],
+        "images": pool.images,
+    }
+    context = {
+        "title": title,
+        "version": __version__,
+        "command": command,
+        "runs": [
+            _told(name, audit, found[name], own.failed)
+            for (name, audit), own in zip(runs.audits.items(), kept, strict=True)
+        ],
+        "charts": [(drawing.figure, Markup(drawing.svg), drawing.problem) for drawing in drawn],
+        "remarks": {name: said for name, said in runs.remarks.items() if said},
+        "comparison": sections.comparison(runs.audits, base),
+    }
+    return _template().render(**context, **_inlined(payload), sections=_shown_sections(runs, drawn))
+
+
+def _told(name: str, audit: Audit, found: groups.Groups, failed: Sequence[str]) -> dict[str, Any]:
+    """What the template says of a run."""
+    return {
+        "name": name,
+        "verdict": audit.verdict().sentence,
+        "failed": failed,
+        "numbers": data.headline_numbers(audit),
+        # That the worst class is undecided is said by the advice, with what it would take to decide it.
+        "findings": [finding for finding in audit.findings if finding.code != "worst_undecided"],
+        "advice": advice.of_audit(audit),
+        "groups": sections.groups(found, audit),
+        "command": commands.of_audit(audit),
+        "settings": sections.settings(audit),
+    }
+
+
+def _shown_sections(runs: Runs, drawn: Sequence[charts.Drawing]) -> list[tuple[str, str]]:
+    there = {drawing.figure.section for drawing in drawn} | {"settings"}
+    if runs.audits:
+        there |= {"classes", "confusion", "intervals", "findings", "groups"}
+    if any(runs.remarks.values()):
+        there.add("training")
+    there = there - {"comparison"} | ({"comparison"} if len(runs.audits) > 1 else set())
+    return [(anchor, name) for anchor, name in _SECTIONS.items() if anchor in there]
+
+
+def _title(runs: Runs) -> str:
+    names = [*runs.audits] or [*runs.histories]
+    return "Robustness by class: " + ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _template() -> jinja2.Template:
+    loader = jinja2.FileSystemLoader(_ASSETS)
+    return jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined).get_template(
+        "page.html"
+    )
+
+
+def _inlined(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Style, data and script as they stand in the page, and the hash by which the script is allowed."""
+    texts = [(_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
+    script = '"use strict";\n(() => {\n' + "\n".join(texts) + "\n})();\n"
+    return {
+        "css": Markup((_ASSETS / "page.css").read_text(encoding="utf-8")),
+        "data": Markup(as_json(payload)),
+        "script": Markup(script),
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    }
+
+
+def as_json(payload: Any) -> str:
+    """JSON that may stand inside a script element: no text in it can end the element or open a comment."""
+    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,0 +1,160 @@
+"""The parts of the page that are text: groups, comparison and settings, ready for the template, which escapes them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from classwise.core.errors import UserError
+from classwise.core.format import distance, fixed, interval, level, p_equals, p_value, percent, points, radius
+from classwise.metrics.groups import Groups, Superclasses
+from classwise.results import advice
+from classwise.results.audit_result import Audit
+from classwise.results.compare import Comparison, compare
+from classwise.show.page.data import called
+
+_MOST_ROWS = 40  # classes of a comparison that are shown, from both ends
+_MOST_NAMED = 12  # classes of a group that are named
+
+
+def groups(found: Groups, audit: Audit) -> dict[str, Any]:
+    """The groups in words: who is in them, how much of their errors stays inside, and how they fit the superclasses."""
+    inside = pd.Series(found.inside, index=found.class_names)
+    several = [members for members in found.members if len(members) > 1]
+    alone = len(found.members) - len(several)
+    rest = f" {alone} more {'class stands' if alone == 1 else 'classes stand'} alone." if alone else ""
+    return {
+        "sentence": f"Classes joined by how often they are confused with each other under {called(audit.headline)}, "
+        f"weakest first: {len(several)} {'group' if len(several) == 1 else 'groups'}.{rest}",
+        "members": [
+            {
+                "names": _some(members),
+                "remark": f"{percent(inside[list(members)].mean())} of a class's errors stay inside",
+            }
+            for members in several
+        ],
+        "agreement": None if found.superclasses is None else _agreement(found.superclasses),
+    }
+
+
+def _agreement(known: Superclasses) -> str:
+    if not math.isfinite(known.rand + known.p):
+        return "Agreement with the known superclasses is not defined here."
+    beyond = "more than chance would give" if known.p < 0.05 else "no more than chance would give"
+    return (
+        f"Against the known superclasses: adjusted Rand index {fixed(known.rand, 2)} (1: the same groups, 0: chance), "
+        f"purity {percent(known.purity)}, {p_equals(known.p)}: {beyond}."
+    )
+
+
+def _some(names: tuple[str, ...]) -> list[str]:
+    more = len(names) - _MOST_NAMED
+    return [*names[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+
+
+def comparison(audits: Mapping[str, Audit], base: str | None = None) -> dict[str, Any] | None:
+    """All runs against the base: a table of runs, and for each run who gained and who paid. None for one run."""
+    if len(audits) < 2:
+        return None
+    try:
+        made = compare(audits, base)
+    except UserError as error:
+        return {"problem": str(error)}
+    return {
+        "base": made.base,
+        "notes": made.notes,
+        "caption": f"{len(audits)} runs under {called(made.attack)}, against {made.base}. ρ weighs what the weakest "
+        "class gains against what the average loses; τ is the agreement of the order of the classes.",
+        "runs": [_run(row, made.base, f"{level(made.confidence)} CI") for _, row in made.table().iterrows()],
+        "advice": advice.of_comparison(made),
+        "against": [_against(made, run, told) for run, told in zip(made.pairs, made.sentences(), strict=True)],
+    }
+
+
+def _run(row: pd.Series[Any], base: str, within: str) -> dict[str, str]:
+    mine = row["run"] == base
+    return {
+        "run": row["run"],
+        "clean": percent(row["clean"]),
+        "average": percent(row["average"]),
+        "worst": f"{row['worst_class']} {percent(row['worst'])}",
+        within: interval(row["worst_low"], row["worst_high"]),
+        "CV (%²)": fixed(row["cv"], 1),
+        "best − worst": distance(row["mcd"]),
+        "ρ": "base" if mine else fixed(row["rho"], 3, signed=True),
+        "overall": "base" if mine else points(row["difference"]),
+        "p": "" if mine else p_value(row["p_holm"]),
+        "τ": "" if mine else fixed(row["kendall"], 2),
+    }
+
+
+def _against(made: Comparison, run: str, sentence: str) -> dict[str, Any]:
+    """One run against the base, class by class, from who gained most to who paid most."""
+    table = made.by_class()
+    own = table[(table["run"] == run) & table["difference"].notna()].sort_values("difference", ascending=False)
+    shown = own if len(own) <= _MOST_ROWS else pd.concat([own.head(_MOST_ROWS // 2), own.tail(_MOST_ROWS // 2)])
+    reach = max(float(own[["low", "high"]].abs().max().max()), 1e-9) if len(own) else 1.0
+    test = "McNemar's exact test" if made.pairs[run] else "Fisher's exact test, unpaired"
+    cut = "" if len(shown) == len(own) else f" The {len(shown)} classes at both ends, of {len(own)}."
+    return {
+        "run": run,
+        "sentence": sentence,
+        "caption": f"Difference of {run} from {made.base} in percentage points, with {level(made.confidence)} "
+        f"confidence intervals; p by {test}, corrected by Holm over the classes.{cut}",
+        "rows": [_difference(row, reach) for _, row in shown.iterrows()],
+    }
+
+
+def _difference(row: pd.Series[Any], reach: float) -> dict[str, Any]:
+    """A row with its bar: left and width in percent of a span from −reach to +reach."""
+    value = float(row["difference"])
+    return {
+        "class": row["class"],
+        "base": percent(row["base"]),
+        "accuracy": percent(row["accuracy"]),
+        "difference": points(value),
+        "between": f"{points(row['low'])} to {points(row['high'])}",
+        "p": p_value(row["p_holm"]),
+        "change": row["change"],
+        "left": round(50 + 50 * min(value, 0) / reach, 2),
+        "width": round(50 * abs(value) / reach, 2),
+        "low": round(50 + 50 * float(row["low"]) / reach, 2),
+        "span": round(50 * float(row["high"] - row["low"]) / reach, 2),
+    }
+
+
+def settings(audit: Audit) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Threat, attacks, data and model, versions, timing: captions with rows of key and value."""
+    meta, config, timing = audit.records.meta, audit.config, audit.timing
+    asked = config.get("audit", {})
+    threat = {"norm": meta.norm, "eps": radius(meta.eps), "seed": meta.seed, "confidence": audit.confidence}
+    threat |= {key: value for key, value in asked.items() if key not in threat}
+    data = {f"data {key}": value for key, value in config.get("data", {}).items() if key != "classes"}
+    data |= {f"model {key}": value for key, value in config.get("model", {}).items()}
+    attacks = {name: dict(info.settings) or "the images as they are" for name, info in meta.attacks.items()}
+    tables = [("Audit", threat), ("Data and model", data), ("Attacks", attacks)]
+    tables += [("Timing", dict(_timing(timing))), ("Versions", dict(meta.versions))]
+    return [(caption, [(key, _text(value)) for key, value in rows.items()]) for caption, rows in tables if rows]
+
+
+def _timing(timing: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Seconds of the audit and of each attack; then how the work was cut up."""
+    if "wall_seconds" in timing:
+        yield "this call", f"{timing['wall_seconds']:.1f} s"
+    for name, cost in timing.get("attacks", {}).items():
+        yield name, f"{cost.get('seconds', 0):.1f} s, {int(cost.get('passes', 0)):,} passes"
+    for key, value in timing.items():
+        if key not in ("wall_seconds", "attacks"):
+            yield key.replace("_", " "), _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_text(item)}" for key, item in value.items() if item is not None)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,122 @@
+"""Tables of text for papers, pages, spreadsheets and terminals: Markdown, LaTeX, HTML, CSV or Rich, all in it escaped.
+
+A class may bear any name: `<script>`, `R&D_1` and `a|b` come out as they are. A table is a frame of strings; `words`
+are its columns of words, set to the left, the others hold numbers and are set to the right. What is not defined, None
+or not a number, is a dash.
+"""
+
+from __future__ import annotations
+
+import html as _html
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+import pandas as pd
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+from classwise.core.format import UNKNOWN
+
+_GAP = 2  # blanks between two columns on a terminal
+_LONGEST = 30  # of a name in the first column before it is broken into lines
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{character: "\\" + character for character in "&%$#_{}"},
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "−": "$-$",
+    "–": "--",
+    "²": "$^2$",
+    "ρ": r"$\rho$",
+    "τ": r"$\tau$",
+}
+
+
+def markdown(table: pd.DataFrame, words: Collection[str] = ()) -> str:
+    """A table as GitHub and Pandoc read it."""
+    rule = [":--" if column in words else "--:" for column in table.columns]
+    lines = [*_lines(table, _in_markdown)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (lines[0], rule, *lines[1:]))
+
+
+def latex(table: pd.DataFrame, words: Collection[str] = ()) -> str:
+    """A tabular with the rules of the package booktabs."""
+    shape = "".join("l" if column in words else "r" for column in table.columns)
+    head, *body = (" & ".join(cells) + r" \\" for cells in _lines(table, _in_latex))
+    inner = "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
+    return f"\\begin{{tabular}}{{{shape}}}\n{inner}\n\\end{{tabular}}\n"
+
+
+def html(table: pd.DataFrame, words: Collection[str] = (), caption: str = "") -> str:
+    """A plain table element; its first column heads the rows."""
+
+    def cells(texts: list[str], tag: str, scope: str) -> str:
+        made = []
+        for place, (column, text) in enumerate(zip(table.columns, texts, strict=True)):
+            kind, named = ("th", f' scope="{scope}"') if tag == "th" or place == 0 else (tag, "")
+            align = "left" if column in words else "right"
+            made.append(f'<{kind}{named} style="text-align:{align}">{text}</{kind}>')
+        return f"<tr>{''.join(made)}</tr>"
+
+    head, *body = _lines(table, _html.escape)
+    title = f"<caption>{_html.escape(caption)}</caption>" if caption else ""
+    rows = "".join(cells(line, "td", "row") for line in body)
+    return f"<table>{title}<thead>{cells(head, 'th', 'col')}</thead><tbody>{rows}</tbody></table>"
+
+
+def terminal(
+    table: pd.DataFrame, words: Collection[str] = (), width: int = 80, most: int | None = None
+) -> Iterator[Table]:
+    """The table, or where it is wider than the terminal several, each with the first column and some of the others.
+
+    most: of a longer table only so many rows are shown, from both ends.
+    """
+    rows = table if most is None or len(table) <= most else pd.concat([table.head(most // 2), table.tail(most // 2)])
+    texts = list(_lines(rows, str))
+    widths = [max(cell_len(line[column]) for line in texts) for column in range(len(table.columns))]
+    left_out = f"… {len(table) - len(rows)} more" if len(rows) < len(table) else ""
+    widths[0] = max(min(widths[0], _LONGEST), len(left_out))
+    for chosen in _pieces(widths, width):
+        piece = Table(box=None, pad_edge=False)
+        for column in chosen:
+            left = table.columns[column] in words
+            piece.add_column(
+                Text(texts[0][column]),
+                justify="left" if left else "right",
+                no_wrap=column > 0,
+                max_width=widths[column],
+            )
+        for place, line in enumerate(texts[1:]):
+            if left_out and place == len(rows) // 2:
+                piece.add_row(left_out, style="dim")
+            piece.add_row(*(Text(line[column]) for column in chosen))
+        yield piece
+
+
+def _pieces(widths: Sequence[int], room: int) -> Iterator[list[int]]:
+    """The columns in groups that fit into the room, each beginning with the first column."""
+    chosen = [0]
+    for column in range(1, len(widths)):
+        if len(chosen) > 1 and sum(widths[c] + _GAP for c in chosen) + widths[column] > room:
+            yield chosen
+            chosen = [0]
+        chosen.append(column)
+    yield chosen
+
+
+def _lines(table: pd.DataFrame, escape: Callable[[str], str]) -> Iterator[list[str]]:
+    yield [escape(str(column)) for column in table.columns]
+    for row in table.itertuples(index=False):
+        yield [escape(UNKNOWN if pd.isna(cell) else str(cell)) for cell in row]
+
+
+def _in_markdown(text: str) -> str:
+    return re.sub(r"([\\`*_\[\]<>|~&$])", r"\\\1", re.sub(r"\s+", " ", text))
+
+
+def _in_latex(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in re.sub(r"\s+", " ", text))

@@ -1,0 +1,1 @@
+"""Statistics of numbers, not of records: intervals, correlation, tests and confidence sequences."""

@@ -1,0 +1,99 @@
+"""Where the jobs of a study run: in this process, in several, on a Ray cluster, or under SLURM.
+
+An engine is a context that gives `submit(name) -> Future`; the graph says what may be submitted. There is no other
+scheduler here: how many run at once, on which machine, and what is tried again, the engine's own machinery decides.
+A future's result is what went wrong with the job, in words, or None; an exception is the engine's own trouble.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import importlib
+import os
+import pkgutil
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from classwise.core.errors import UserError, unknown
+from classwise.studies.runner.work import Desk
+
+Future: TypeAlias = "concurrent.futures.Future[str | None]"
+Submit: TypeAlias = Callable[[str], Future]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What each job may use, and how many run at once where the engine is ours to fill."""
+
+    jobs: int = 1
+    cpus: int | None = None
+    gpus: float = 0.0
+    retries: int = 2
+
+    def __post_init__(self) -> None:
+        for name, least in (("jobs", 1), ("cpus", 1), ("gpus", 0), ("retries", 0)):
+            value = getattr(self, name)
+            if value is not None and not value >= least:
+                raise UserError(f"--{name} must be at least {least}, got {value}.")
+
+    @property
+    def threads(self) -> int:
+        """Of each job: what it was given, or its share of this machine."""
+        return self.cpus or max(1, (os.cpu_count() or 1) // self.jobs)
+
+
+def names() -> list[str]:
+    """Every engine there is."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def engine(spec: str, desk: Desk, resources: Resources) -> AbstractContextManager[Submit]:
+    """The engine of that name; what follows a colon is its own affair (``ray``, ``ray://host:10001``)."""
+    name = spec.partition(":")[0]
+    if name not in names():
+        raise unknown("engine", name, names())
+    opened: AbstractContextManager[Submit] = importlib.import_module(f"{__name__}.{name}").opened(spec, desk, resources)
+    return opened
+
+
+def drive(desk: Desk, submit: Submit) -> Iterator[str]:
+    """Have every job done, each after those it needs; give the name of each as it is finished.
+
+    A job that fails holds up only those that need it; what failed is said when nothing more can be done.
+    """
+    over = [job.name for job in desk.graph if desk.finished(job) is not None]
+    order = desk.graph.waiting(over)
+    ready: deque[str] = deque()
+    running: dict[Future, str] = {}
+    failed: dict[str, str] = {}
+    while True:
+        ready.extend(order.get_ready())
+        if ready:
+            name = ready.popleft()
+            running[submit(name)] = name
+        elif not running:
+            break
+        # An engine may have done the job while it was submitted: what is finished is told before the next begins.
+        patience = 0 if ready else None
+        finished, _ = concurrent.futures.wait(running, patience, return_when=concurrent.futures.FIRST_COMPLETED)
+        for future in finished:
+            name = running.pop(future)
+            if (wrong := _wrong(future)) is not None:
+                failed[name] = wrong
+                continue
+            order.done(name)
+            yield name
+    if failed:
+        lines = [f"  {name}: {wrong}" for name, wrong in failed.items()]
+        raise UserError(
+            f"{len(failed)} of {len(desk.graph)} jobs failed:\n" + "\n".join(lines) + "\n"
+            "What is finished is kept; the same command goes on."
+        )
+
+
+def _wrong(future: Future) -> str | None:
+    error = future.exception()
+    return future.result() if error is None else f"{type(error).__name__}: {error}"

@@ -1,0 +1,102 @@
+"""SLURM, through submitit: each job a batch job, put into the queue when those it waits for are done.
+
+    slurm                                   the cluster's defaults, four hours for each job
+    slurm:partition=gpu,time=240,qos=long   time in minutes; everything else is an option of sbatch by its own name
+    slurm:cluster=local                     submitit's stand-in: processes on this machine, to try things out
+
+A job that runs out of time, or is preempted, goes back into the queue and on from where it was saved. What submitit
+writes (scripts, logs) is in the study's folder below ``slurm``. All nodes must reach that folder by the same path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from classwise.core import spec as specs
+from classwise.core.errors import UserError
+from classwise.studies.runner.engines import Resources, Submit
+from classwise.studies.runner.work import Desk, attempt
+
+_MINUTES = 240
+_MOST_TIMEOUTS = 100  # each time a job has come further: a long training may take many turns
+_POLL = 2.0  # seconds; submitit itself asks the queue less and less often
+
+
+@contextlib.contextmanager
+def opened(spec: str, desk: Desk, resources: Resources) -> Iterator[Submit]:
+    """Submit through submitit, and wait; when the study is stopped, so are its jobs."""
+    executor = _executor(spec, desk, resources)
+    jobs: list[Any] = []
+    stopped = threading.Event()
+
+    def submit(name: str) -> Any:
+        executor.update_parameters(name=f"classwise-{name}")
+        jobs.append(executor.submit(_Work(str(desk.folder), name, resources.cpus or 1)))
+        return pool.submit(_wait, jobs[-1], stopped)
+
+    with ThreadPoolExecutor(max(len(desk.graph), 1)) as pool:  # a waiting thread for each
+        try:
+            yield submit
+        except BaseException:
+            stopped.set()
+            for job in jobs:
+                if not job.done():
+                    job.cancel(check=False)
+            raise
+
+
+def _executor(spec: str, desk: Desk, resources: Resources) -> Any:
+    try:
+        submitit = importlib.import_module("submitit")
+    except ModuleNotFoundError:
+        raise UserError('--engine slurm needs the package submitit: pip install "classwise[slurm]"') from None
+    options = specs.split(spec)[1]
+    cluster = options.pop("cluster", "slurm")
+    minutes = specs.convert(options.pop("time", _MINUTES), int, "time (minutes)")
+    timeouts = {f"{kind}_max_num_timeout": _MOST_TIMEOUTS for kind in ("slurm", "local")}
+    try:
+        executor = submitit.AutoExecutor(folder=desk.folder / "slurm", cluster=cluster, **timeouts)
+    except (RuntimeError, ValueError) as error:
+        raise UserError(
+            f"submitit cannot use the cluster {cluster!r}: {error} On a machine without SLURM, slurm:cluster=local "
+            "tries the same with processes here."
+        ) from error
+    executor.update_parameters(
+        timeout_min=minutes,
+        cpus_per_task=resources.cpus or 1,
+        gpus_per_node=math.ceil(resources.gpus),
+        slurm_additional_parameters={key.replace("_", "-"): value for key, value in options.items()},
+    )
+    return executor
+
+
+def _wait(job: Any, stopped: threading.Event) -> str | None:
+    """What went wrong with a submitted job, when it is over."""
+    while not job.done():
+        if stopped.wait(_POLL):
+            return "stopped"
+    wrong: str | None = job.result()
+    return wrong
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a batch job does; submitit calls `checkpoint` when its time is up, and queues what that gives."""
+
+    folder: str
+    name: str
+    threads: int
+
+    def __call__(self) -> str | None:
+        return attempt(self.folder, self.name, self.threads)
+
+    def checkpoint(self) -> Any:
+        """The same again: a job goes on from what it has saved."""
+        return importlib.import_module("submitit.helpers").DelayedSubmission(self)

@@ -1,0 +1,50 @@
+"""The model of a given epoch instead of the best one, and of every epoch that a training keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from classwise.core.errors import UserError, unknown
+from classwise.studies.runner.subjects import Subject
+from classwise.training.checkpoint import checkpoint_of, kept_epochs, of_epoch
+from classwise.training.recipe import load
+
+
+def at_epoch(subject: Subject, epoch: int | None) -> Subject:
+    """The model after an epoch, counted from 1; a training that would not keep it is told to. None: as it is."""
+    if epoch is None:
+        return subject
+    if subject.training is None:
+        return dataclasses.replace(subject, model=str(checkpoint_of(Path(subject.model).parent, epoch)))
+    training = subject.training
+    train = load(training.recipe, training.changes).train
+    if not 1 <= epoch <= train.epochs:
+        raise UserError(f"epoch {epoch} of {subject.name}: its recipe trains epochs 1 to {train.epochs}.")
+    if not train.keeps(epoch):
+        keep = epoch if train.keep == "best" else "all"  # what is kept already must stay
+        training = dataclasses.replace(training, changes=(*training.changes, f"train.keep={keep}"))
+    return dataclasses.replace(subject, model=f"{{{training.name}}}/{of_epoch(epoch)}", training=training)
+
+
+def chosen_epochs(subjects: Sequence[Subject], wanted: Sequence[str]) -> list[Subject]:
+    """Each model after the epoch wanted of it: ``75`` of all, ``imagenet-fast=14`` of the one of that name."""
+    pairs = [text.rpartition("=")[::2] for text in wanted]
+    for name, number in pairs:
+        if not number.isdecimal():
+            raise UserError(f"--epoch {number!r} is no number of an epoch; give 75, or NAME=75 for one of the models.")
+        if name and name not in [subject.name for subject in subjects]:
+            raise unknown("model of --epoch", name, [subject.name for subject in subjects])
+    epochs = {name: int(number) for name, number in pairs}
+    return [at_epoch(subject, epochs.get(subject.name, epochs.get(""))) for subject in subjects]
+
+
+def kept(subject: Subject) -> Iterator[tuple[int, Subject]]:
+    """Each kept epoch of a model's training with the model after it; nothing where no epoch is kept."""
+    if subject.training is None:
+        numbers = kept_epochs(Path(subject.model).parent)
+    else:
+        train = load(subject.training.recipe, subject.training.changes).train
+        numbers = [epoch for epoch in range(1, train.epochs + 1) if train.keeps(epoch)]
+    yield from ((epoch, at_epoch(subject, epoch)) for epoch in numbers)

@@ -1,0 +1,237 @@
+"""What a study will cost before it is done: its jobs, and time and memory from a short probe of each kind (`probe`).
+
+Probes share a budget of time. Once it is spent, what is left is taken from what the caller has counted (`cost`). Jobs
+that differ only in seeds, weights, rates and which classes are left out share one probe; where such a job is
+finished, the time it took is the estimate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from classwise.core import spec
+from classwise.studies.runner.engines import Resources
+from classwise.studies.runner.graph import Audit, Derive, Job, Train
+from classwise.studies.runner.probe import Measured
+from classwise.studies.runner.work import Desk
+from classwise.training import recipe
+from classwise.training.checkpoint import EPOCHS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_UNKNOWN = Measured(math.nan, math.nan, "unknown")
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What is left to do: one job after the other, with several at once, and the longest chain of jobs."""
+
+    alone: float
+    together: float
+    chain: float
+    megabytes: float
+    unknown: int
+
+
+def estimate(
+    desk: Desk,
+    resources: Resources,
+    seconds: float = 3.0,
+    limit: float = 120.0,
+    given: Container[str] = (),
+    budget: float = math.inf,
+    counted: Mapping[str, float | None] | None = None,
+    watch: Callable[[str], None] = lambda name: None,
+) -> pd.DataFrame:
+    """A row for each job: what it waits for, whether it is finished, the time it took or will take, and memory.
+
+    seconds: about how long a probe measures; limit: after which one is given up; given: jobs for which a finished run
+    stands; budget: seconds for all probes together; counted: seconds of jobs for which there is no time to probe;
+    watch: told the name of each job that is probed. Nothing is written.
+    """
+    finished = {job.name: about for job in desk.graph if (about := desk.finished(job)) is not None}
+    known: dict[str, Measured] = {}
+    for name, about in finished.items():
+        key = _alike(desk, desk.graph.jobs[name], finished)
+        took = Measured(about["seconds"], about["megabytes"], f"as {name} took")
+        known[key] = max(known.get(key, took), took, key=lambda measured: measured.seconds)
+    rows = []
+    end = time.monotonic() + budget
+    for job in desk.graph:
+        state = "finished" if job.name in finished else "given" if job.name in given else "to do"
+        if state == "given":
+            took = Measured(0.0, 0.0, "--use")
+        elif state == "finished":
+            took = Measured(finished[job.name]["seconds"], finished[job.name]["megabytes"], "took")
+        else:
+            key = _alike(desk, job, finished)
+            left = end - time.monotonic()
+            if key not in known and left > 0:
+                watch(job.name)
+                known[key] = _measure(desk, job, resources, seconds, min(limit, left))
+            took = known.get(key, _UNKNOWN)
+            if math.isnan(took.seconds) and (guess := (counted or {}).get(job.name)) is not None:
+                took = Measured(guess, math.nan, "counted")
+        about_job = {"job": job.name, "kind": type(job).__name__.lower(), "waits for": ", ".join(sorted(job.after))}
+        rows.append({**about_job, "state": state, **dataclasses.asdict(took)})
+    return pd.DataFrame(rows)
+
+
+def totals(frame: pd.DataFrame, jobs: int) -> Totals:
+    """The time of all that is to do, with `jobs` at once, each begun as soon as those it waits for are done.
+
+    What is unknown counts as nothing.
+    """
+    left = frame[frame["state"] == "to do"]
+    needed = {row["job"]: float(row["seconds"]) for row in left.to_dict("records")}
+    took = {name: 0.0 if math.isnan(value) else value for name, value in needed.items()}
+    after = {
+        row["job"]: [other for other in row["waits for"].split(", ") if other in took]
+        for row in left.to_dict("records")
+    }
+    chain: dict[str, float] = {}
+    for name in took:  # jobs stand in an order in which they can be done
+        chain[name] = took[name] + max((chain[other] for other in after[name]), default=0.0)
+    return Totals(
+        sum(took.values()),
+        _schedule(took, after, jobs),
+        max(chain.values(), default=0.0),
+        float(left["megabytes"].max()) if len(left) else 0.0,
+        sum(map(math.isnan, needed.values())),
+    )
+
+
+def _schedule(took: Mapping[str, float], after: Mapping[str, list[str]], jobs: int) -> float:
+    """When the last job ends: whenever a place is free, the first job that can begin takes it."""
+    waiting, running, done, now = list(took), list[tuple[float, str]](), set[str](), 0.0
+    while waiting or running:
+        ready = [name for name in waiting if done.issuperset(after[name])]
+        for name in ready[: max(jobs, 1) - len(running)]:
+            waiting.remove(name)
+            heapq.heappush(running, (now + took[name], name))
+        now, name = heapq.heappop(running)
+        done.add(name)
+    return now
+
+
+def show(frame: pd.DataFrame, resources: Resources, console: Console | None = None) -> None:
+    """The jobs as a table, and what all that is left comes to."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = console or Console()
+    table = Table(box=None, pad_edge=False)
+    for column in ("job", "kind", "waits for", "state", "time", "memory", "how it is known"):
+        table.add_column(column, justify="right" if column in ("time", "memory") else "left")
+    for row in frame.to_dict("records"):
+        words = [str(row[column]) for column in ("job", "kind", "waits for", "state")]
+        words += [_duration(row["seconds"]), _memory(row["megabytes"]), str(row["basis"])]
+        table.add_row(*map(Text, words), style="" if row["state"] == "to do" else "dim")
+    console.print(table)
+    console.print()
+    console.print(Text(sentence(totals(frame, resources.jobs), resources.jobs)))
+
+
+def sentence(total: Totals, jobs: int) -> str:
+    """What is left to do, in words."""
+    if not total.alone and not total.unknown:
+        return "Everything is finished."
+    text = f"About {_duration(total.alone)} one after the other"
+    if jobs > 1:
+        text += f", {_duration(total.together)} with {jobs} at once (the longest chain takes {_duration(total.chain)})"
+    text += "" if math.isnan(total.megabytes) else f"; {_memory(total.megabytes)} of memory for the largest job"
+    if total.unknown:
+        text += f"; not counted: {total.unknown} jobs of which nothing is known"
+    return f"{text}."
+
+
+def _duration(seconds: float) -> str:
+    if math.isnan(seconds):
+        return "?"
+    if seconds < 90:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 3 * 86400 else f"{seconds / 86400:,.0f} days"
+
+
+def _memory(megabytes: float) -> str:
+    return (
+        "?" if math.isnan(megabytes) else f"{megabytes / 1024:.1f} GB" if megabytes >= 1000 else f"{megabytes:.0f} MB"
+    )
+
+
+def _alike(desk: Desk, job: Job, finished: Mapping[str, Any]) -> str:
+    """What a job's time depends on; jobs with the same text share one measurement."""
+    if isinstance(job, Train):
+        return json.dumps(["train", _shape_of_training(job)], sort_keys=True, default=str)
+    if isinstance(job, Audit):
+        training = desk.graph.jobs.get(job.model.partition("}")[0].removeprefix("{"))
+        own = isinstance(training, Train) and training.name not in finished
+        model = _shape_of_training(training) if own and isinstance(training, Train) else _any_epoch(job.model)
+        options = {key: value for key, value in job.options.items() if key != "seed"}
+        return json.dumps(["audit", model, _shape_of_data(job.data), job.attacks, options], sort_keys=True, default=str)
+    assert isinstance(job, Derive)
+    return json.dumps(["derive", job.function])
+
+
+def _any_epoch(model: str) -> str:
+    """The models after all epochs of a training are as fast as its best."""
+    return re.sub(rf"/{EPOCHS}/\d+(?=\.pt$)", "/best", model)
+
+
+def _shape_of_data(data: str) -> list[Any]:
+    """A data set without which classes are left out; how many are makes a difference."""
+    name, options = spec.split(data)
+    return [name, options | {"exclude": len(options["exclude"].split("|"))} if "exclude" in options else options]
+
+
+def _shape_of_training(job: Train) -> dict[str, Any]:
+    """A recipe without what makes no difference to its speed: seeds, rates, weights, and which classes are left out."""
+    parts = recipe.load(job.recipe, job.changes).settings()
+    parts["data"]["exclude"] = len(parts["data"]["exclude"])
+    optimizer = parts["train"]["optimizer"].partition(":")[0]
+    parts["train"] |= {"seed": None, "schedule": None, "keep": None, "optimizer": optimizer}
+    parts["model"]["weights"] = None
+    return {
+        name: {key: value for key, value in part.items() if isinstance(value, (bool, int, str, tuple, list))}
+        for name, part in parts.items()
+    }
+
+
+def _measure(desk: Desk, job: Job, resources: Resources, seconds: float, limit: float) -> Measured:
+    """Probe a job in a process of its own."""
+    if isinstance(job, Derive):
+        return _UNKNOWN
+    for other in map(desk.graph.jobs.__getitem__, sorted(job.after)):
+        if not isinstance(other, Train) and desk.finished(other) is None:
+            return Measured(math.nan, math.nan, f"unknown: it reads what {other.name} leaves")
+    threads = str(resources.threads)
+    folder = str(desk.folder.resolve())
+    begun = time.time() if resources.jobs > 1 else None  # then a job is a process, and pays for its start
+    order = json.dumps({"folder": folder, "desk": desk.about(), "name": job.name, "seconds": seconds, "begun": begun})
+    command = [sys.executable, "-m", "classwise.studies.runner.probe"]
+    environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    try:
+        done = subprocess.run(command, input=order, capture_output=True, text=True, env=environment, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return Measured(math.nan, math.nan, f"unknown: not measured within {limit:g} s")
+    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines() or ["no word"]
+    if done.returncode:
+        return Measured(math.nan, math.nan, f"unknown: {lines[-1]}")
+    return Measured(**json.loads(lines[-1]))

@@ -1,0 +1,145 @@
+"""The jobs of a study and what waits for what.
+
+A job is plain data, so that any process on any machine can do it:
+
+    Train("trades", "desk/cifar10/trades")                                  a run folder of a training
+    Audit("trades-pgd", "{trades}/best.pt", "cifar10", ("pgd-20",))         a run folder of an audit
+    Derive("norms", "classwise.studies.weight_norm:norms", {"model": "{trades}/best.pt"})     files made by a function
+
+``{trades}`` stands for the folder of the job called trades, and makes this job wait for that one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import graphlib
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from classwise.core.errors import UserError, unknown
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+_REFERENCE = re.compile(r"\{(" + _NAME.pattern + r")\}")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A piece of work with a name, which is also its folder's."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise UserError(f"a job cannot be called {self.name!r}: letters, digits and _ . + - are allowed.")
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that makes this job what it is, by which a finished one is recognised."""
+        return {"kind": type(self).__name__.lower(), **dataclasses.asdict(self)}
+
+    @property
+    def after(self) -> frozenset[str]:
+        """The jobs whose folders it reads."""
+        return frozenset(match[1] for text in _texts(self.settings()) for match in _REFERENCE.finditer(text))
+
+
+@dataclass(frozen=True)
+class Train(Job):
+    """A training by a recipe with changed settings; its folder holds best.pt, last.pt and history.csv."""
+
+    recipe: str
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Audit(Job):
+    """An audit of a model; `options` are those of `classwise.audit` by name, such as per_class or protocol."""
+
+    model: str
+    data: str
+    attacks: tuple[str, ...]
+    eps: str | float = "8/255"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Derive(Job):
+    """A call of ``package.module:function(folder, place, **arguments)``, which leaves files in its folder."""
+
+    function: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Jobs by name, in an order in which they can be done."""
+
+    jobs: Mapping[str, Job]
+
+    @classmethod
+    def of(cls, jobs: Iterable[Job]) -> Graph:
+        """The graph of these jobs; the same job named twice is one."""
+        found: dict[str, Job] = {}
+        for job in jobs:
+            if found.setdefault(job.name, job) != job:
+                raise UserError(f"two different jobs are called {job.name!r}; give one of the models another name.")
+        for job in found.values():
+            for name in job.after - found.keys():
+                raise unknown(f"job needed by {job.name}", name, found)
+        order = graphlib.TopologicalSorter({name: sorted(job.after) for name, job in found.items()})
+        try:
+            return cls({name: found[name] for name in order.static_order()})
+        except graphlib.CycleError as error:
+            raise UserError(f"these jobs wait for each other: {' -> '.join(error.args[1])}.") from None
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(self.jobs.values())
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def digest(self, name: str) -> str:
+        """A short hash of a job's settings and of the settings of all it builds on."""
+        job = self.jobs[name]
+        settings = fill(job.settings(), {other: self.digest(other) for other in job.after})
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+
+    def waiting(self, finished: Iterable[str] = ()) -> graphlib.TopologicalSorter[str]:
+        """What is left to do, for an engine to take from: `get_ready`, `done`."""
+        over = set(finished)
+        left = {name: job.after - over for name, job in self.jobs.items() if name not in over}
+        order: graphlib.TopologicalSorter[str] = graphlib.TopologicalSorter(left)
+        order.prepare()
+        return order
+
+
+def fill(value: Any, folders: Mapping[str, str]) -> Any:
+    """The value with ``{job}`` replaced by the job's folder, in every text inside it."""
+    if isinstance(value, str):
+        return _REFERENCE.sub(lambda match: folders.get(match[1], match[0]), value)
+    if isinstance(value, Mapping):
+        return {key: fill(item, folders) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(fill(item, folders) for item in value)
+    return value
+
+
+def read_job(settings: Mapping[str, Any]) -> Job:
+    """The job these settings describe."""
+    kinds: dict[str, Callable[..., Job]] = {"train": Train, "audit": Audit, "derive": Derive}
+    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+    return kinds[str(fields.pop("kind"))](**fields)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _texts(item)

@@ -1,0 +1,133 @@
+"""What a study found: tables, figures, and what it says about each claim of the papers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from classwise.core.csv_files import csv_text, read_csv
+from classwise.core.storage import write_text
+from classwise.results.audit_result import Audit
+from classwise.show import figures
+from classwise.show.figures import studied
+from classwise.show.figures.style import Chart
+from classwise.show.tables import markdown
+from classwise.studies.runner.work import Desk
+from classwise.studies.shared.verdicts import Ruling, Verdict
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of a paper, what a test said about it here (`parts.verdicts`), and the numbers."""
+
+    source: str  # an id such as tian2021:table1
+    text: str
+    ruling: Ruling
+    numbers: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.ruling, Ruling):
+            raise TypeError(f"a claim takes a ruling of parts.verdicts, which names its test; got {self.ruling!r}")
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.ruling.verdict
+
+    @property
+    def test(self) -> str:
+        return self.ruling.test
+
+    def to_dict(self) -> dict[str, str]:
+        """As a row of a table."""
+        return {name: getattr(self, name) for name in ("source", "text", "verdict", "numbers", "test")}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a study; `notes` say what differs from the papers' setting.
+
+    data: the tables its figures were drawn from, by the figures' names, so that `classwise figure` can draw them again.
+    """
+
+    tables: Mapping[str, pd.DataFrame]
+    figures: Mapping[str, Chart] = field(default_factory=dict)
+    claims: Sequence[Claim] = ()
+    notes: Sequence[str] = ()
+    data: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Done:
+    """The finished jobs of a study, for its tables."""
+
+    desk: Desk
+
+    def folder(self, name: str) -> Path:
+        return self.desk.folder_of(name)
+
+    def audit(self, name: str) -> Audit:
+        return Audit.load(self.folder(name))
+
+    def table(self, name: str, file: str) -> pd.DataFrame:
+        """A table that a derived job left."""
+        return read_csv(self.folder(name) / file)
+
+
+def write(outcome: Outcome, folder: Path, title: str, settings: Mapping[str, object]) -> Path:
+    """tables/*.csv, figures/*.svg, what these were drawn from (data/*.csv), claims.json, and a page, study.md."""
+    parts = [f"# {title}", _settings(settings)]
+    if outcome.claims:
+        rows = pd.DataFrame([claim.to_dict() for claim in outcome.claims])
+        write_text(folder / "claims.json", json.dumps(rows.to_dict("records"), indent=1))
+        parts += ["## Claims", markdown(rows, rows.columns)]
+    for name, frame in outcome.tables.items():
+        write_text(folder / "tables" / f"{name}.csv", csv_text(frame))
+        parts += [f"## {_sentence(name)}", markdown(shown(frame), words(frame))]
+    for name, chart in outcome.figures.items():
+        path = folder / "figures" / f"{name}.svg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figures.save(chart, path)
+        parts += [f"## {_sentence(name)}", f"![{_sentence(name)}](figures/{name}.svg)"]
+    for name, frame in outcome.data.items():
+        write_text(folder / studied.FOLDER / f"{name}.csv", csv_text(frame))
+    if outcome.notes:
+        parts += ["## What differs from the papers", "\n".join(f"- {note}" for note in outcome.notes)]
+    page = folder / "study.md"
+    write_text(page, "\n\n".join(parts) + "\n")
+    return page
+
+
+def shown(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table as text: numbers as papers print them, what is missing left empty."""
+    return frame.map(lambda value: _number(value) if isinstance(value, float) else str(value))
+
+
+def words(frame: pd.DataFrame) -> list[str]:
+    """The columns that hold words."""
+    return [str(column) for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return ""
+    if 0 < abs(value) < 0.01:
+        return f"{value:.1e}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _settings(settings: Mapping[str, object]) -> str:
+    given = {key: value for key, value in settings.items() if value not in (None, ())}
+    return "\n".join(f"- {key}: {_code(value)}" for key, value in given.items())
+
+
+def _code(value: object) -> str:
+    return ", ".join(map(_code, value)) if isinstance(value, (list, tuple)) else f"`{value}`"
+
+
+def _sentence(name: str) -> str:
+    return name.replace("_", " ").capitalize()

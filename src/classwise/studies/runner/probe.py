@@ -1,0 +1,214 @@
+"""A short measurement of one job, in a process of its own: its memory is then its own, and it cannot hang the study.
+
+    training    a few steps of the recipe itself, at the middle of the training; a validation of some held-out images
+    audit       all attacks on some of the images; the rest is taken to cost as much
+    derived     none: a finished job of the same function, or unknown
+
+A model that is still to be trained is stood for by untrained weights, which every attack breaks at once: its audit is
+measured with all steps on all images, which is the most it can take.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from classwise.core.errors import UserError
+from classwise.studies.runner.graph import Audit, Train, fill, read_job
+from classwise.studies.runner.work import Desk, Place, peak_megabytes
+from classwise.training import recipe
+
+if TYPE_CHECKING:
+    import torch
+
+    from classwise.training.loop import Stretch, Training
+
+_STEPS = 12  # of the optimiser, at most; the first pays for set-up
+_FIRST_IMAGES = 32  # attacked by the first of the probes, each of four times as many as the one before
+_SELECTING = ("limit", "per_class", "classes", "split")  # options of an audit that only say which images
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Time and memory of a job, and how they are known; nan where they are not."""
+
+    seconds: float
+    megabytes: float
+    basis: str
+
+
+def probe(desk: Desk, name: str, seconds: float) -> Measured:
+    """Measure a training or an audit in this process, whose peak of memory is then the job's."""
+    job = desk.graph.jobs[name]
+    with tempfile.TemporaryDirectory() as scratch:
+        absent = [other for other in sorted(job.after) if desk.finished(desk.graph.jobs[other]) is None]
+        for training in map(desk.graph.jobs.__getitem__, absent):
+            assert isinstance(training, Train), f"{name} cannot be probed before {training.name} is done"
+            _stand_in(training, desk.place, Path(scratch) / training.name)
+        folders = {
+            other: str(Path(scratch) / other if other in absent else desk.folder_of(other)) for other in job.after
+        }
+        ready = read_job(fill(job.settings(), folders))
+        if isinstance(ready, Train):
+            took, basis = _probe_training(ready, desk.place, Path(scratch) / "run", seconds), "measured"
+        else:
+            assert isinstance(ready, Audit)
+            model = Path(ready.model)
+            if model.is_relative_to(scratch) and not model.exists():  # of a single epoch, no other than the best
+                model.parent.mkdir()
+                shutil.copy(model.parents[1] / "best.pt", model)
+            took = _probe_audit(ready, desk.place, Path(scratch) / "run", seconds, final=bool(absent))
+            basis = "measured, at most" if absent else "measured"
+    return Measured(took, peak_megabytes(), basis)
+
+
+def _stand_in(job: Train, place: Place, folder: Path) -> None:
+    """A run folder with the untrained model of a training that has not been done."""
+    import numpy as np
+
+    from classwise.data import load as load_data
+    from classwise.models import load_model
+    from classwise.models.checkpoint import save_checkpoint
+
+    chosen = recipe.load(job.recipe, job.changes)
+    images = load_data(chosen.data.name, place.root, "train", place.download).without(chosen.data.exclude)
+    classes, channels = images.num_classes, images.batch(np.arange(1))[0].shape[1]
+    part = chosen.model
+    model = load_model(part.spec, num_classes=classes, in_channels=channels, normalize=part.normalize)
+    for name in ("best.pt", "last.pt"):
+        save_checkpoint(folder / name, model, part.spec, classes, channels)
+
+
+def _device(place: Place) -> torch.device:
+    from classwise.auditing.inputs import default_device
+    from classwise.models.check import usable
+
+    return default_device() if place.device is None else usable(place.device)
+
+
+def _probe_training(job: Train, place: Place, folder: Path, seconds: float) -> float:
+    """Set-up, and for every epoch its examples, the validation and the two checkpoints."""
+    from classwise.training.prepare import examples, network_of, prepare, split_off
+    from classwise.training.processes import Processes
+
+    begin = time.perf_counter()
+    chosen = recipe.load(job.recipe, job.changes)
+    kept, held_out = split_off(chosen, examples(chosen, place.root, place.download, None))
+    network = network_of(chosen, None, kept, _device(place))
+    folder.mkdir()
+    training, start = prepare(chosen, network, kept, held_out, folder, Processes(), place.root, place.download)
+    total, first = time.perf_counter() - begin, 0
+    for stretch in training.stretches:
+        start.epoch = (first + stretch.until) // 2
+        total += (stretch.until - first) * _epoch_seconds(training, stretch, start.state, start.epoch, seconds)
+        first = stretch.until
+    begin = time.perf_counter()
+    training.checkpoints.save("best.pt", network, start)
+    total += 2 * chosen.train.epochs * (time.perf_counter() - begin)
+    return total + _validations(training) * _validation_seconds(training, seconds)
+
+
+def _epoch_seconds(training: Training, stretch: Stretch, state: Any, epoch: int, seconds: float) -> float:
+    """The examples of an epoch at the middling speed of some steps."""
+    batches = stretch.source.batches(epoch, stretch.batch, training.stepper.recipe.train.seed)
+    each: list[float] = []
+    spent = 0.0
+    for number, examples in enumerate(stretch.source.stream(batches[:_STEPS])):
+        begin = time.perf_counter()
+        training.stepper(examples, stretch.augment, state, epoch, number / len(batches), len(examples.y))
+        took = time.perf_counter() - begin
+        each.append(took / len(examples.y))
+        spent += took
+        if number and spent > seconds:
+            break
+    return sum(map(len, batches)) * statistics.median(each[1:] or each)
+
+
+def _validations(training: Training) -> int:
+    """How often the held-out images are attacked."""
+    chosen, averaging = training.stepper.recipe, training.averaging
+    often = math.ceil(chosen.train.epochs / chosen.validate.every) + chosen.method.validates_first
+    return often + (chosen.train.epochs if averaging is not None and averaging.validates else 0)
+
+
+def _validation_seconds(training: Training, seconds: float) -> float:
+    """One validation, with all steps on all images: the weights of a probe are no measure of who is broken early."""
+    from classwise.auditing.audit import evaluating
+
+    validation, stepper = training.validation, training.stepper
+    if validation is None:
+        return 0.0
+    count, took = 0, 0.0
+    for images in _more_and_more(validation.images):
+        part = dataclasses.replace(validation, images=images, protocol="final")
+        with evaluating(stepper.model):
+            stepper.follower.refresh()
+            begin = time.perf_counter()
+            part(stepper.model, stepper.follower, lambda attack, finished: None)
+        count, took = len(images), time.perf_counter() - begin
+        if took > seconds / 4:  # the next would take four times as long
+            break
+    return len(validation.images) * took / count
+
+
+def _probe_audit(job: Audit, place: Place, folder: Path, seconds: float, final: bool) -> float:
+    """What does not depend on the number of images, and the attacks' time for all of them."""
+    from classwise.auditing.audit import audit
+    from classwise.auditing.inputs import images_of
+
+    begin = time.perf_counter()
+    options = dict(job.options)
+    chosen = {key: options.pop(key) for key in _SELECTING if key in options}
+    names = [options.pop(key, None) for key in ("num_classes", "class_names")]
+    images = images_of(job.data, place.root, chosen.pop("split", "test"), place.download, *names)
+    images = images.subset(**chosen, seed=options.get("seed", 0))
+    reading = time.perf_counter() - begin
+    if final:
+        options |= {"protocol": "final", "coverage": "all"}
+    fixed = attacked = 0.0
+    for some in _more_and_more(images):
+        out = folder / str(len(some))
+        timing = audit(
+            job.model, some, list(job.attacks), job.eps, out=out, device=place.device, progress=False, **options
+        ).timing
+        spent = sum(cost["seconds"] for cost in timing["attacks"].values())
+        fixed, attacked = timing["wall_seconds"] - spent, spent / len(some)
+        if spent > seconds / 4:
+            break
+    return reading + fixed + attacked * len(images)
+
+
+def _more_and_more(images: Any) -> Iterator[Any]:
+    """Some of the images, then four times as many, up to all of them."""
+    count = _FIRST_IMAGES
+    while count < len(images):
+        yield images.subset(limit=count)
+        count *= 4
+    yield images
+
+
+def main(read: Callable[[], str] = sys.stdin.read) -> int:
+    """Probe the job that standard input tells of, and print what was measured."""
+    order = json.loads(read())
+    start = 0.0 if order["begun"] is None else time.time() - order["begun"]
+    try:
+        measured = probe(Desk.of(Path(order["folder"]), order["desk"]), order["name"], order["seconds"])
+    except UserError as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return 2
+    print(json.dumps(dataclasses.asdict(measured) | {"seconds": start + measured.seconds}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

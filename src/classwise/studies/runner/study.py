@@ -1,0 +1,144 @@
+"""A study: a frozen dataclass whose fields are its options, the jobs it needs, and the outcome it makes of them.
+
+    outcome = studies.run(studies.parse("homing", {"recipe": ["desk/digits/madry"]}), "runs/homing")
+
+Killed and started again with the same call, a study goes on; what is finished is never done again.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from classwise.core.errors import UserError, unknown
+from classwise.core.run_lock import LOCK, WRITER, writing
+from classwise.core.storage import whole_file
+from classwise.core.threat import Norm
+from classwise.studies.runner.engines import Resources, drive, engine
+from classwise.studies.runner.epochs import chosen_epochs
+from classwise.studies.runner.graph import Graph, Job
+from classwise.studies.runner.outcome import Done, Outcome, write
+from classwise.studies.runner.subjects import Subject, subjects
+from classwise.studies.runner.work import Desk, Place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(abc.ABC):
+    """What every study is."""
+
+    @abc.abstractmethod
+    def jobs(self) -> list[Job]:
+        """The trainings, audits and derived files it needs."""
+
+    @abc.abstractmethod
+    def outcome(self, done: Done) -> Outcome:
+        """Its tables, figures and verdicts, from the finished jobs."""
+
+    @property
+    def title(self) -> str:
+        """The first line of what it says about itself."""
+        return (type(self).__doc__ or "").strip().splitlines()[0].rstrip(".")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfModels(Study):
+    """A study of given models and of models trained by recipes.
+
+    model: checkpoints or run folders, NAME=PATH to name one. recipe: recipes to train. set: settings of the recipes to
+    change, NAME=part.key=value for one of them. data, eps, norm: instead of what the models were trained with. epoch:
+    the model after this epoch instead of the best one, 75 of all models or NAME=75 of one. per_class: test images of
+    each class. seed: of the audits.
+    """
+
+    model: tuple[str, ...] = ()
+    recipe: tuple[str, ...] = ()
+    set: tuple[str, ...] = ()
+    data: str | None = None
+    eps: str | None = None
+    norm: Norm | None = None
+    epoch: tuple[str, ...] = ()
+    per_class: int | None = None
+    seed: int = 0
+
+    def subjects(self) -> list[Subject]:
+        return chosen_epochs(self.trained(), self.epoch)
+
+    def trained(self) -> list[Subject]:
+        """The models as their trainings choose them, whatever `epoch` says."""
+        return subjects(self.model, self.recipe, self.set, self.data, self.eps, self.norm)
+
+
+def run(
+    study: Study,
+    out: str | Path,
+    *,
+    place: Place | None = None,
+    engine_spec: str = "local",
+    resources: Resources | None = None,
+    use: Mapping[str, str | Path] | None = None,
+    pool: str | Path | None = None,
+    watch: Callable[[str, int, int], None] | None = None,
+) -> Outcome:
+    """Do a study's jobs and write its outcome below `out`; see `conduct` for what may be said besides."""
+    outcome = conduct(
+        study, out, place=place, engine_spec=engine_spec, resources=resources, use=use, pool=pool, watch=watch
+    )
+    write(outcome, Path(out), study.title, dataclasses.asdict(study))
+    return outcome
+
+
+def conduct(
+    study: Study,
+    out: str | Path,
+    *,
+    place: Place | None = None,
+    engine_spec: str = "local",
+    resources: Resources | None = None,
+    use: Mapping[str, str | Path] | None = None,
+    pool: str | Path | None = None,
+    watch: Callable[[str, int, int], None] | None = None,
+) -> Outcome:
+    """Do a study's jobs below `out`, and make of them what it makes of them.
+
+    use: run folders that are already there, by the name of the job they are to stand for; they are copied, and checked
+        to have been made with that job's settings.
+    pool: a folder of jobs that several studies share.
+    watch: told the name of each finished job, how many are finished, and of how many.
+    """
+    graph = Graph.of(study.jobs())
+    with writing(out):
+        desk = Desk.begin(Path(out), graph, place or Place(), None if pool is None else Path(pool))
+        for name, given in (use or {}).items():
+            _adopt(desk, name, Path(given))
+        over = sum(desk.finished(job) is not None for job in desk.graph)
+        with engine(engine_spec, desk, resources or Resources()) as submit:
+            for number, name in enumerate(drive(desk, submit), over + 1):
+                if watch is not None:
+                    watch(name, number, len(desk.graph))
+        return study.outcome(Done(desk))
+
+
+def check_given(desk: Desk, name: str, given: Path) -> None:
+    """Raise where `given` cannot stand for a job of that name."""
+    if name not in desk.graph.jobs:
+        raise unknown("job", name, desk.graph.jobs)
+    if not (given / "config.toml").is_file():
+        raise UserError(f"{given} is no run folder (it has no config.toml); it cannot stand for the job {name}.")
+
+
+def _adopt(desk: Desk, name: str, given: Path) -> None:
+    """Take a run folder over; the job then finds everything done, or says what was done with other settings."""
+    check_given(desk, name, given)
+    folder = desk.folder_of(name)
+    with writing(folder, wait=True):  # a pool is shared with other studies
+        if (folder / "config.toml").exists():
+            return
+        # config.toml comes last: a copy without it is of a start that failed, and is made again.
+        later = {"config.toml", LOCK, WRITER}
+        shutil.copytree(given, folder, ignore=lambda at, _: later if Path(at) == given else (), dirs_exist_ok=True)
+        with whole_file(folder / "config.toml") as handle:
+            handle.write((given / "config.toml").read_bytes())

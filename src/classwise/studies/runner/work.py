@@ -1,0 +1,230 @@
+"""Doing one job, in its folder, wherever the study's folder can be reached.
+
+    study/jobs.json          the jobs, and where data are
+    study/jobs/NAME/         what a job leaves: a run folder of a training or audit, or files
+    study/jobs/NAME/job.json written last, when it is finished: its settings, time and memory
+    study/jobs/NAME/log.txt  what it printed where it ran alone, and the traceback of an error nobody foresaw
+
+Studies may share a pool of jobs, so that what one has trained another need not: there a job's folder bears its name and
+a hash of its settings and of those it builds on (``pool/madry-3fa2c1d0``).
+
+``python -m classwise.studies.runner.work FOLDER NAME`` does one job; a finished one is kept as it is. With the id of
+the process that started it as a third argument, it leaves when that one is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from classwise.core.errors import UserError
+from classwise.core.run_lock import writing
+from classwise.core.stopping import end_by, stopping
+from classwise.core.storage import whole_file
+from classwise.core.trust import trusting
+from classwise.studies.runner.graph import Audit, Derive, Graph, Job, Train, fill, read_job
+
+MARK, LOG = "job.json", "log.txt"
+_WATCHED = 0.5  # seconds between two looks at whether the process that started this one is there
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where jobs find data, and on what they run; it changes nothing in their results."""
+
+    root: str | None = None
+    download: bool = False
+    device: str | None = None
+    progress: bool | None = False
+    trust: bool = False
+
+
+@dataclass(frozen=True)
+class Desk:
+    """The folder of a study: its jobs, and which of them are finished."""
+
+    folder: Path
+    graph: Graph
+    place: Place
+    pool: Path | None = None
+
+    @classmethod
+    def begin(cls, folder: Path, graph: Graph, place: Place, pool: Path | None = None) -> Desk:
+        """Write down the jobs, so that other processes can do them, wherever they are started."""
+        root = None if place.root is None else str(Path(place.root).resolve())
+        pool = None if pool is None else pool.resolve()
+        desk = cls(folder.resolve(), graph, dataclasses.replace(place, root=root), pool)
+        _write(desk.folder / "jobs.json", desk.about())
+        return desk
+
+    @classmethod
+    def read(cls, folder: Path) -> Desk:
+        return cls.of(folder, json.loads((folder / "jobs.json").read_text(encoding="utf-8")))
+
+    @classmethod
+    def of(cls, folder: Path, about: Mapping[str, Any]) -> Desk:
+        """The desk that `about` tells of."""
+        pool = None if about["pool"] is None else Path(about["pool"])
+        return cls(folder, Graph.of(map(read_job, about["jobs"])), Place(**about["place"]), pool)
+
+    def about(self) -> dict[str, Any]:
+        """Its jobs and where data are, as plain values."""
+        pool = None if self.pool is None else str(self.pool)
+        return {"place": asdict(self.place), "pool": pool, "jobs": [job.settings() for job in self.graph]}
+
+    def folder_of(self, name: str) -> Path:
+        """Where a job leaves what it makes."""
+        return self.folder / "jobs" / name if self.pool is None else self.pool / f"{name}-{self.graph.digest(name)}"
+
+    def finished(self, job: Job) -> Mapping[str, Any] | None:
+        """What is known of a finished job; None if it is not. One of the same name with other settings is an error."""
+        path = self.folder_of(job.name) / MARK
+        if not path.is_file():
+            return None
+        about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        wanted = json.loads(json.dumps(job.settings()))
+        differing = [key for key in wanted if about["job"].get(key) != wanted[key]]
+        if differing:
+            lines = [f"  {key}: {about['job'].get(key)} there, {wanted[key]} now" for key in differing]
+            raise UserError(
+                f"the job {job.name} in {path.parent} was done with other settings:\n" + "\n".join(lines) + "\n"
+                "Choose another --out, or delete that folder to do it again."
+            )
+        return about
+
+    def do(self, name: str) -> None:
+        """Do the job of that name, unless it is finished; killed and called again, it goes on where it can.
+
+        Only one process at a time does a job: a second one waits, and finds it finished.
+        """
+        job, folder = self.graph.jobs[name], self.folder_of(name)
+        if self.finished(job) is not None:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        with writing(folder, wait=True):
+            if self.finished(job) is not None:
+                return
+            begin = time.perf_counter()
+            ready = read_job(fill(job.settings(), {other: str(self.folder_of(other)) for other in job.after}))
+            with trusting(self.place.trust):
+                _DO[type(ready)](ready, folder, self.place)
+            about = {"job": job.settings(), "seconds": time.perf_counter() - begin, "megabytes": peak_megabytes()}
+            _write(folder / MARK, about)
+
+    def attempt(self, name: str) -> str | None:
+        """Do the job; what went wrong, in words, None if nothing did. What nobody foresaw is written to its log."""
+        try:
+            self.do(name)
+        except UserError as error:
+            return str(error)
+        except Exception as error:
+            log = self.folder_of(name) / LOG
+            with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as sink:
+                traceback.print_exc(file=sink)
+            return f"{type(error).__name__}: {error} (see {log})"
+        return None
+
+
+def _train(job: Train, folder: Path, place: Place) -> None:
+    from classwise.training.train import train
+
+    train(
+        job.recipe, out=folder, changes=job.changes, root=place.root, download=place.download, device=place.device,
+        progress=place.progress,
+    )  # fmt: skip
+
+
+def _audit(job: Audit, folder: Path, place: Place) -> None:
+    from classwise.auditing.audit import audit
+
+    audit(
+        job.model, job.data, list(job.attacks), job.eps, out=folder, root=place.root, download=place.download,
+        device=place.device, progress=place.progress, **job.options,
+    )  # fmt: skip
+
+
+def _derive(job: Derive, folder: Path, place: Place) -> None:
+    module, _, name = job.function.partition(":")
+    getattr(importlib.import_module(module), name)(folder, place, **job.arguments)
+
+
+_DO: dict[type[Job], Callable[..., None]] = {Train: _train, Audit: _audit, Derive: _derive}
+
+
+def attempt(folder: str, name: str, threads: int) -> str | None:
+    """Do one job of the study in `folder` with that many threads, in a process of another's; see `Desk.attempt`."""
+    import torch
+
+    torch.set_num_threads(threads)
+    return Desk.read(Path(folder)).attempt(name)
+
+
+def _write(path: Path, value: Mapping[str, Any]) -> None:
+    """A small JSON file, whole or not at all. (`results.write_text` would bring in all that reads results.)"""
+    try:
+        with whole_file(path) as handle:
+            handle.write(json.dumps(value, indent=1).encode())
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror or error}. Make room or choose another --out."
+        ) from error
+
+
+def peak_megabytes() -> float:
+    """The most memory this process has had; 0 where the system does not say.
+
+    Linux's ru_maxrss begins with what the parent process had when it started this one; VmHWM does not.
+    """
+    status = Path("/proc/self/status")
+    if status.is_file():
+        for line in status.read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return float(line.split()[1]) / 2**10
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def _leave_with(parent: int) -> None:
+    """End this process, as a SIGTERM would (a training saves what it has), when the one that started it is gone."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_WATCHED)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main(folder: str, name: str, parent: str | None = None) -> int:
+    with stopping():
+        if parent is not None:
+            _leave_with(int(parent))
+        try:
+            wrong = Desk.read(Path(folder)).attempt(name)
+        except KeyboardInterrupt as stop:
+            print("stopped; what is finished is kept", file=sys.stderr, flush=True)
+            end_by(stop)
+            raise  # where a signal does not end a process
+    if wrong is not None:
+        print(f"error: {wrong}", file=sys.stderr)
+    return 0 if wrong is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,216 @@
+"""Numbers of a training repeated with several seeds, and of how it differs from another repeated with the same ones.
+
+A run is given as the records of each seed, all of the same images. What it changes in a class against a base is
+
+    d = (1/S) Σ_s (a_s − b_s)        a_s, b_s the class's accuracy with seed s
+
+With one seed the interval of d is the paired one of `metrics.difference`: it covers the choice of images, not what
+another seed would do. With several it covers both: Student's t on the variance of an image's mean over seeds, divided
+by the images, plus that of a seed's mean over images, divided by the seeds (their common part is counted twice, which
+errs on the safe side), with Satterthwaite's degrees of freedom (1946).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from classwise.core.records import Records
+from classwise.metrics import accuracy, average, cv, difference, mcd, paired, rho, worst
+from classwise.stats.intervals import Array, Estimate, ratio
+from classwise.studies.shared.together import BOOTSTRAP, PAIRED, interval, resampled, smallest
+from classwise.studies.shared.verdicts import LEVEL, Ruling, exceeds, falls_short, images
+
+#: The records of each seed.
+Runs: TypeAlias = Sequence[Records]
+
+AVERAGE = "(average)"
+_CONFIDENCE = 0.95
+#: How a class's change is tested, or the average's, with one seed and with several; and how the worst class's is.
+OF_SEEDS = "Student's t over images and seeds"
+_CHANGE = (PAIRED, OF_SEEDS)
+_WORST = (BOOTSTRAP, "Student's t over the seeds")
+
+
+def by_class(runs: Runs) -> pd.DataFrame:
+    """class, n, accuracy, low, high: with one seed Wilson's interval, with several the one over images and seeds."""
+    found = accuracy.compute(runs[0]).to_frame().rename(columns={"value": "accuracy"})
+    if len(runs) == 1:
+        return found
+    several = _estimates(_answers(runs), runs[0]).iloc[:-1]
+    return found.assign(accuracy=several["value"], low=several["low"].clip(lower=0), high=several["high"].clip(upper=1))
+
+
+def changes(base: Runs, runs: Runs) -> pd.DataFrame:
+    """What the runs change against the base: a row per class, and a last one for the mean of the classes.
+
+    Columns: class, n, base, accuracy, change, low, high, p_holm (over the classes; none for their mean), and effect:
+    "gains" or "pays" where p_holm is below 0.05.
+    """
+    moved = _one_seed(base[0], runs[0]) if len(runs) == 1 else _estimates(_answers(runs) - _answers(base), runs[0])
+    p_holm = np.append(paired.holm(moved["p"].to_numpy()[:-1]), np.nan)
+    support = accuracy.counts(runs[0])[1]
+    return pd.DataFrame(
+        {
+            "class": [*runs[0].class_names, AVERAGE],
+            "n": np.append(support, support.sum()),
+            "base": _means(base),
+            "accuracy": _means(runs),
+            "change": moved["value"],
+            "low": moved["low"],
+            "high": moved["high"],
+            "p_holm": p_holm,
+            "effect": np.where(p_holm < LEVEL, np.where(moved["value"] > 0, "gains", "pays"), ""),
+        }
+    )
+
+
+def change_of(table: pd.DataFrame, name: str = AVERAGE) -> Estimate:
+    """The row of one class, or of their mean, of a table of changes; its support is the images of the smallest class
+    that it rests on."""
+    row = table[table["class"] == name].iloc[0]
+    n = table["n"].iloc[:-1]
+    support = int(n[n > 0].min() if name == AVERAGE else row["n"])
+    return Estimate(float(row["change"]), float(row["low"]), float(row["high"]), support)
+
+
+def points(change: Estimate) -> str:
+    """A change in words."""
+    if not np.isfinite([change.low, change.high]).all():
+        return f"{100 * change.value:+.1f} points, no interval"
+    return f"{100 * change.value:+.1f} points, 95% interval {100 * change.low:+.1f} to {100 * change.high:+.1f}"
+
+
+def rises(change: Estimate, seeds: int, threshold: float = 0.0) -> Ruling:
+    """Whether a class, or the average, changes by more than the threshold."""
+    return exceeds(change.low, change.high, threshold, test=_CHANGE[seeds > 1], sample=images(change.support))
+
+
+def falls(change: Estimate, seeds: int) -> Ruling:
+    """Whether it loses."""
+    return falls_short(change.low, change.high, test=_CHANGE[seeds > 1], sample=images(change.support))
+
+
+def worst_rises(change: Estimate, seeds: int) -> Ruling:
+    """Whether the worst class gains; of a `worst_change`."""
+    return exceeds(change.low, change.high, test=_WORST[seeds > 1], sample=images(change.support))
+
+
+def worst_falls(change: Estimate, seeds: int) -> Ruling:
+    """Whether it loses."""
+    return falls_short(change.low, change.high, test=_WORST[seeds > 1], sample=images(change.support))
+
+
+def worst_change(base: Runs, runs: Runs) -> Estimate:
+    """The change of the lowest class accuracy, whichever class has it.
+
+    With one seed from images drawn anew (`together`); with several Student's t over the seeds, on these images.
+    """
+    moved, support = _lowest(runs) - _lowest(base), smallest(runs[0])
+    if len(runs) > 1:
+        low, high = _student(moved)
+        return Estimate(float(moved.mean()), max(low, -1.0), min(high, 1.0), support)
+    lowest = np.nanmin(resampled([base[0], runs[0]]), axis=2)
+    return Estimate(float(moved[0]), *interval(lowest[:, 1] - lowest[:, 0], _CONFIDENCE), support)
+
+
+def rho_of(base: Runs, runs: Runs) -> Estimate:
+    """ρ of the runs against the base, with an interval made as that of `worst_change`."""
+    found = np.array([rho.compute(run, start) for run, start in zip(runs, base, strict=True)])
+    if len(runs) > 1:
+        return Estimate(float(found.mean()), *_student(found), len(runs[0]))
+    drawn = resampled([base[0], runs[0]])
+    lowest, mean = np.nanmin(drawn, axis=2), np.nanmean(drawn, axis=2)
+    each = np.array([rho.of(w[1], a[1], w[0], a[0]) for w, a in zip(lowest, mean, strict=True)])
+    return Estimate(float(found[0]), *interval(each, _CONFIDENCE), len(runs[0]))
+
+
+def level(runs: Runs, base: Runs) -> dict[str, float | str]:
+    """A row of a table, in percent: average and worst class with intervals, CV, MCD and ρ; means over the seeds."""
+    whole = average.estimate(runs[0]) if len(runs) == 1 else _whole(runs)
+    lowest, first = _lowest(runs), worst.compute(runs[0])
+    low, high = (first.low, first.high) if len(runs) == 1 else _student(lowest)
+    gain = rho_of(base, runs)
+    return {
+        "n": whole.support,
+        "average (%)": 100 * whole.value,
+        "average low": 100 * whole.low,
+        "average high": 100 * whole.high,
+        "worst class": " or ".join(sorted({worst.compute(run).name for run in runs})),
+        "worst (%)": 100 * float(lowest.mean()),
+        "worst low": 100 * low,
+        "worst high": 100 * high,
+        "CV (%²)": float(np.mean([cv.compute(run) for run in runs])),
+        "MCD (%)": 100 * float(np.mean([mcd.compute(run) for run in runs])),
+        "rho": gain.value,
+        "rho low": gain.low,
+        "rho high": gain.high,
+    }
+
+
+def _answers(runs: Runs) -> Array:
+    """Whether each image is right, a row per seed."""
+    return np.stack([run.correct for run in runs]).astype(np.float64)
+
+
+def _lowest(runs: Runs) -> Array:
+    return np.array([accuracy.seen(run).min() for run in runs])
+
+
+def _means(runs: Runs) -> Array:
+    """The accuracy of each class over the seeds, and their mean."""
+    each = np.mean([accuracy.compute(run).values for run in runs], axis=0)
+    return np.append(each, np.nanmean(each))
+
+
+def _whole(runs: Runs) -> Estimate:
+    row = _estimates(_answers(runs), runs[0]).iloc[-1]
+    return Estimate(float(row["value"]), float(row["low"]), float(row["high"]), len(runs[0]))
+
+
+def _one_seed(base: Records, run: Records) -> pd.DataFrame:
+    """value, low, high, p of each class and of their mean, whose interval is that of a sum of independent parts (MOVER,
+    as in `metrics.average`)."""
+    table = difference.compute(base, run).iloc[:-1].rename(columns={"difference": "value"})
+    seen = table[table["n_first"] > 0]
+    mean = seen["value"].mean()
+    down, up = (float(np.linalg.norm(seen["value"] - seen[end])) / len(seen) for end in ("low", "high"))
+    whole = pd.DataFrame({"value": [mean], "low": [mean - down], "high": [mean + up], "p": [np.nan]})
+    return pd.concat([table[["value", "low", "high", "p"]], whole], ignore_index=True)
+
+
+def _estimates(answers: Array, records: Records) -> pd.DataFrame:
+    """value, low, high, p of each class and of their mean, over images and seeds; answers: (seeds, images)."""
+    size, seeds, label = records.num_classes, len(answers), records.label
+    n = np.bincount(label, minlength=size)
+    per_image = answers.mean(axis=0)
+    each = np.stack([ratio(np.bincount(label, row, minlength=size), n) for row in answers])
+    squares = np.bincount(label, (per_image - each.mean(axis=0)[label]) ** 2, minlength=size)
+    image = ratio(ratio(squares, n - 1), n)
+    classes = np.count_nonzero(n)
+    each = np.column_stack([each, np.nansum(each, axis=1) / classes])
+    image = np.append(image, np.nansum(image) / classes**2)
+    return _student_of_sum(each.mean(axis=0), image, np.append(n, n.sum()), each.var(axis=0, ddof=1) / seeds, seeds)
+
+
+def _student_of_sum(value: Array, image: Array, n: Array, seed: Array, seeds: int) -> pd.DataFrame:
+    """Intervals and two-sided p-values of "no effect" from the variances that images and seeds give to the mean."""
+    total = image + seed
+    with np.errstate(invalid="ignore", divide="ignore"):
+        freedom = total**2 / (image**2 / (n - 1) + seed**2 / (seeds - 1))
+        p = 2 * stats.t.sf(np.abs(value) / np.sqrt(total), freedom)
+        half = stats.t.ppf((1 + _CONFIDENCE) / 2, freedom) * np.sqrt(total)
+    steady = total == 0  # the same answer for every image and seed
+    p, half = np.where(steady, np.where(value == 0, 1.0, 0.0), p), np.where(steady, 0.0, half)
+    low, high = np.clip(value - half, -1, 1), np.clip(value + half, -1, 1)  # shares, and differences of shares
+    return pd.DataFrame({"value": value, "low": low, "high": high, "p": p})
+
+
+def _student(values: Array) -> tuple[float, float]:
+    """Student's interval of a mean over seeds."""
+    half = stats.t.ppf((1 + _CONFIDENCE) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    return float(values.mean() - half), float(values.mean() + half)

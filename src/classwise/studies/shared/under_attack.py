@@ -1,0 +1,60 @@
+"""Studies of models under one attack each: the same for all, or another for some of them.
+
+    --attack pgd:steps=20,step=0.007 --attack-for mnist=pgd:steps=40,step=0.01
+
+A radius and a step belong to a data set, so that models of several data sets need several attacks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from classwise.core import spec
+from classwise.core.errors import UserError, unknown
+from classwise.core.records import Protocol
+from classwise.studies.runner.graph import Job
+from classwise.studies.runner.study import OfModels
+from classwise.studies.runner.subjects import Subject
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnderAttack(OfModels):
+    """A study of models under an attack.
+
+    attack: what robustness is measured by. attack_for: another one for some of the models, NAME=ATTACK; a name is that
+    of a model or of its data set. protocol: "final" judges the last step alone, as the papers' code does.
+    """
+
+    attack: str = "pgd-20"
+    attack_for: tuple[str, ...] = ()
+    protocol: Protocol = "any"
+
+    def attack_on(self, subject: Subject) -> str:
+        """The attack for a model: the one for its name, else for its data set, else the one for all."""
+        own = self._own_attacks()
+        return own.get(subject.name, own.get(spec.split(subject.data)[0], self.attack))
+
+    def audited(self) -> list[Job]:
+        """The training of each model, where it has one, and its audit, called NAME-audit."""
+        found = self.subjects()
+        known = [*(subject.name for subject in found), *(spec.split(subject.data)[0] for subject in found)]
+        for name in self._own_attacks():
+            if name not in known:
+                raise unknown("model or data set of --attack-for", name, dict.fromkeys(known))
+        made: list[Job] = []
+        for subject in found:
+            made += [*subject.jobs, subject.audit("audit", [self.attack_on(subject)], **self.audit_options())]
+        return made
+
+    def audit_options(self) -> dict[str, Any]:
+        """What every audit is told; nothing of the protocol where it is the usual one, as in earlier runs."""
+        protocol = None if self.protocol == "any" else self.protocol
+        return {"per_class": self.per_class, "seed": self.seed, "protocol": protocol}
+
+    def _own_attacks(self) -> dict[str, str]:
+        pairs = [text.partition("=")[::2] for text in self.attack_for]
+        for text, (name, attack) in zip(self.attack_for, pairs, strict=True):
+            if not attack or ":" in name:
+                raise UserError(f"--attack-for {text!r} is not of the form NAME=ATTACK, such as mnist=pgd-40.")
+        return dict(pairs)

@@ -1,0 +1,179 @@
+"""Studies whose trainings differ in one thing only: a recipe with a setting changed, each repeated with some seeds."""
+
+from __future__ import annotations
+
+import abc
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from classwise import methods
+from classwise.core.errors import UserError, place_of
+from classwise.core.records import Protocol, Records
+from classwise.core.threat import Norm
+from classwise.data import class_names as known_classes
+from classwise.show import figures
+from classwise.show.figures import sweep
+from classwise.show.figures.style import Chart
+from classwise.studies.runner.epochs import at_epoch
+from classwise.studies.runner.graph import Job
+from classwise.studies.runner.outcome import Done
+from classwise.studies.runner.study import Study
+from classwise.studies.runner.subjects import Subject, recipe_subject
+from classwise.studies.shared import over_seeds
+from classwise.training.recipe import Recipe, load
+
+ONE_SEED = (
+    "Each setting was trained once: the intervals cover the choice of test images, not what another seed would do. "
+    "--seeds 0,1,2 covers both."
+)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A training by its name: a recipe and the settings changed in it."""
+
+    name: str
+    recipe: str
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variants(Study):
+    """A study of trainings that differ in one thing.
+
+    set: settings of the recipes to change in all of them. seeds: each variant is trained once with each. attack: what
+    robustness is measured by; under several an image is robust if it withstands all. data, eps, norm: of the audits,
+    instead of what the recipe says. epoch: audit the model after this epoch instead of the best one. per_class: test
+    images of each class. protocol: "final" judges the last step alone, as the papers' code does. seed: of the audits.
+    """
+
+    set: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0,)
+    attack: tuple[str, ...] = ("pgd-20",)
+    data: str | None = None
+    eps: str | None = None
+    norm: Norm | None = None
+    epoch: int | None = None
+    per_class: int | None = None
+    protocol: Protocol = "any"
+    seed: int = 0
+
+    @abc.abstractmethod
+    def variants(self) -> list[Variant]:
+        """The trainings."""
+
+    def jobs(self) -> list[Job]:
+        if not self.seeds:
+            raise UserError("no seed to train with: give at least one, such as --seeds 0.")
+        subjects = [self._subject(variant, seed) for variant in self.variants() for seed in self.seeds]
+        audits = [
+            each.audit("audit", self.attack, per_class=self.per_class, **self.audit_options()) for each in subjects
+        ]
+        return [*(job for subject in subjects for job in subject.jobs), *audits]
+
+    def audit_options(self) -> dict[str, Any]:
+        """What every audit is told; nothing of the protocol where it is the usual one, as in earlier runs."""
+        return {"seed": self.seed, "protocol": None if self.protocol == "any" else self.protocol}
+
+    def rows(self, done: Done, variant: Variant, attack: str | None = None) -> list[Records]:
+        """The records of a variant, one for each seed, under one attack or under all."""
+        return [done.audit(f"{self._name(variant, seed)}-audit").rows(attack) for seed in self.seeds]
+
+    def notes(self) -> tuple[str, ...]:
+        """What the intervals leave out."""
+        return (ONE_SEED,) if len(self.seeds) == 1 else ()
+
+    def _name(self, variant: Variant, seed: int) -> str:
+        return variant.name if len(self.seeds) == 1 else f"{variant.name}-seed{seed}"
+
+    def _subject(self, variant: Variant, seed: int) -> Subject:
+        changes = (*self.set, *variant.changes, f"train.seed={seed}")
+        made = recipe_subject(self._name(variant, seed), variant.recipe, changes, self.data, self.eps, self.norm)
+        return at_epoch(made, self.epoch)
+
+
+def with_setting(source: str, changes: Sequence[str], setting: str) -> Recipe:
+    """A recipe whose method has that setting; else an error."""
+    recipe = load(source, changes)
+    if not hasattr(recipe.method, setting):
+        name = methods.name_of(recipe.method)
+        raise UserError(f"{source} trains {name}, which has no setting {setting}; choose a recipe whose method does.")
+    return recipe
+
+
+def one_value(recipe: Recipe, setting: str) -> float:
+    """The recipe's value of a class-wise setting, if it is the same for all classes; else an error."""
+    value = getattr(recipe.method, setting)
+    if not isinstance(value, (int, float)):
+        raise UserError(
+            f"the recipe has a {setting} for each class ({value}); start from one that has a single {setting}, since "
+            "the study itself changes it class by class."
+        )
+    return float(value)
+
+
+def classes_of(recipe: Recipe) -> tuple[str, ...] | None:
+    """The classes a recipe trains on, as far as they are known without reading the data."""
+    known = known_classes(recipe.data.name)
+    if known is None:
+        return None
+    gone = {place_of(name, known, f"class of {recipe.data.name}") for name in recipe.data.exclude}
+    return tuple(name for number, name in enumerate(known) if number not in gone)
+
+
+def chosen(recipe: Recipe, names: Sequence[str]) -> list[str]:
+    """The classes a user named, as the data set calls them; an error where there is none, or none of that name."""
+    if not names:
+        raise UserError("name the class whose setting is changed: --class-name CLASS, as often as you like.")
+    known = classes_of(recipe)
+    given = [part for text in names for part in ([text] if known and text in known else text.split(","))]
+    found = given if known is None else [known[place_of(n, known, f"class of {recipe.data.name}")] for n in given]
+    return list(dict.fromkeys(found))
+
+
+def class_values(setting: str, names: Sequence[str], value: float, others: float) -> str:
+    """A change of a recipe: one value for the named classes, another for all others."""
+    own = {**dict.fromkeys(names, value), "*": others}
+    return f"method.{setting}={{{', '.join(f'{json.dumps(name)} = {number!r}' for name, number in own.items())}}}"
+
+
+def check_sweep(setting: str, values: Sequence[float], most: float = float("inf")) -> None:
+    """An error unless there is something to sweep, within what the setting allows."""
+    for value in values:
+        if not 0 <= value < most:
+            upper = "" if most == float("inf") else f" and below {most:g}"
+            raise UserError(f"--{setting} {value:g}: it must be at least 0{upper}.")
+    if len(set(values)) < 2:
+        raise UserError(f"a sweep needs at least two values of {setting}: --{setting} 0.5,2,6.")
+
+
+def swept(runs: Mapping[float, Sequence[Records]], setting: str) -> pd.DataFrame:
+    """The accuracy of each class at each value, in percent: the setting, class, n, robust, low, high."""
+    frame = pd.concat([over_seeds.by_class(rows).assign(value=value) for value, rows in runs.items()])
+    shown = frame.assign(**{name: 100 * frame[name] for name in ("accuracy", "low", "high")})
+    named = shown.rename(columns={"value": setting, "accuracy": "robust (%)"})
+    return named[[setting, "class", "n", "robust (%)", "low", "high"]].reset_index(drop=True)
+
+
+def sweep_rows(runs: Mapping[float, Sequence[Records]], title: str) -> pd.DataFrame:
+    """The accuracy of each class at each value as the figure takes it; title: what is swept."""
+    found = [over_seeds.by_class(rows).assign(value=value, setting=title) for value, rows in runs.items()]
+    return pd.concat(found, ignore_index=True)
+
+
+def sweep_chart(runs: Mapping[float, Sequence[Records]], title: str, highlight: Sequence[str] | None) -> Chart:
+    """The same, drawn; on a logarithmic axis if the values span more than a factor of ten."""
+    frame = sweep_rows(runs, title)
+    return figures.styled(sweep.draw(frame, title, log=sweep.wants_log(runs), highlight=highlight))
+
+
+def in_percent(table: pd.DataFrame) -> pd.DataFrame:
+    """A table of changes for reading."""
+    shown = table.assign(**{name: 100 * table[name] for name in ("base", "accuracy", "change", "low", "high")})
+    return shown.rename(
+        columns={"base": "base (%)", "accuracy": "robust (%)", "change": "change (points)", "p_holm": "p (Holm)"}
+    )

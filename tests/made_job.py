@@ -1,0 +1,34 @@
+"""A small job for the tests of those who carry it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from classwise.attacks.attack import Attack
+from classwise.attacks.fgsm import Fgsm
+from classwise.attacks.pgd import Pgd
+from classwise.core.records import Meta
+from classwise.data.images import Images
+from classwise.engine import jobs
+from classwise.engine.attack_copy import Fast
+
+EPS = 0.02
+CPU = torch.device("cpu")
+ATTACKS: dict[str, Attack] = {"fgsm": Fgsm(), "pgd-5": Pgd(steps=5)}
+
+
+def job_of(
+    net: Callable[[Tensor], Tensor], images: Images, attacks: dict[str, Attack] = ATTACKS, **changes: Any
+) -> jobs.Job:
+    batch, part, workers = (changes.pop(key, default) for key, default in (("batch", 32), ("part", 50), ("workers", 1)))
+    protocol, coverage = changes.get("protocol", "any"), changes.pop("coverage", "all")
+    eps = np.broadcast_to(np.asarray(changes.pop("eps", EPS), dtype=float), len(images)).copy()
+    meta = Meta(images.class_names, eps=EPS, seed=3, attacks=jobs.attack_infos(attacks, protocol, coverage))
+    fast = changes.pop("fast", net)
+    fast = fast if isinstance(fast, Fast) else Fast(fast, 0, ())
+    return jobs.Job(net, fast, images, attacks, "linf", eps, meta, jobs.Plan(batch, part, workers), CPU, **changes)

@@ -1,0 +1,78 @@
+"""Run folders for tests of the page, written without a model: two or more runs of the same examples, with images."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from classwise.core import adversarial_examples
+from classwise.core.records import CLEAN, COLUMNS, AttackInfo, Meta, Records
+from classwise.results.audit_result import Audit
+from classwise.results.findings import Finding
+
+SCRIPT = "<script>alert(1)</script>"
+NAMES = ("cat", "dog", "ship & sail", SCRIPT)
+_IMAGES = 40  # of each class
+
+
+def write_run(
+    folder: Path,
+    right: Sequence[int] = (8, 20, 36, 30),
+    names: Sequence[str] = NAMES,
+    superclasses: Mapping[str, tuple[str, ...]] | None = None,
+    images: bool = True,
+    infos: Mapping[str, AttackInfo] | None = None,
+) -> Audit:
+    """A finished audit in its folder: so many of each class right under pgd-20. Errors go to the next class, but the
+    last of each class to the one before."""
+    finding = Finding("few_images", "warning", f"Few images of {names[-1]}.", "Use more of them.")
+    attacks = {CLEAN: AttackInfo(), "pgd-20": AttackInfo({"name": "pgd"})} | dict(infos or {})
+    meta = Meta(tuple(names), superclasses, eps=8 / 255, attacks=attacks)
+    rows = [_rows(CLEAN, [_IMAGES] * len(names)), _rows("pgd-20", right)]
+    audit = Audit(Records(pd.concat(rows, ignore_index=True), meta))
+    audit.records.write(folder / "records" / "00-all-00000.parquet")
+    if images:
+        write_images(folder, audit)
+    summary = {"findings": [finding.to_dict()], "timing": {"wall_seconds": 1.5}, "confidence": 0.95}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return Audit.load(folder)
+
+
+def _rows(attack: str, right: Sequence[int]) -> pd.DataFrame:
+    label = np.repeat(np.arange(len(right)), _IMAGES)
+    rank = np.tile(np.arange(_IMAGES), len(right))
+    away = np.where(rank == _IMAGES - 1, -1, 1)
+    stands = rank < np.asarray(right)[label]
+    given = {
+        "index": np.arange(len(label)),
+        "label": label,
+        "attack": attack,
+        "prediction": np.where(stands, label, (label + away) % len(right)),
+        "confidence": np.linspace(0.3, 0.9, len(label)),
+    }
+    return pd.DataFrame({**dict.fromkeys(COLUMNS, 0), **given})
+
+
+def write_images(folder: Path, audit: Audit) -> None:
+    """Images of what pgd-20 broke: clean ones of one grey, attacked ones 8/255 lighter in their first pixel."""
+    rows = audit.records.of("pgd-20")
+    broken = rows.frame[~rows.correct]
+    index, label = broken["index"].to_numpy(), broken["label"].to_numpy()
+    before = np.repeat((index % 200 / 255).astype(np.float32), 3 * 4 * 4).reshape(-1, 3, 4, 4)
+    exact = before.copy()
+    exact[:, 0, 0, 0] += np.float32(8 / 255)
+    place = folder / "adversarial" / "01-pgd-20-00000.npz"
+    adversarial_examples.write(place, "pgd-20", index, label, broken["prediction"].to_numpy(), exact, before)
+
+
+def write_training(folder: Path, epochs: int = 3) -> Path:
+    """A training with three epochs, cat behind dog."""
+    folder.mkdir(parents=True)
+    lines = ["epoch,clean,robust,clean:cat,clean:dog,robust:cat,robust:dog,weight:cat,weight:dog"]
+    lines += [f"{e},0.5,0.{e}5,0.4,0.6,0.{e},0.{e + 1},1.{e},0.9" for e in range(1, epochs + 1)]
+    (folder / "history.csv").write_text("\n".join(lines) + "\n")
+    return folder

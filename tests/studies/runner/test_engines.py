@@ -1,0 +1,158 @@
+"""Engines: what runs when, what is tried again, what a failure holds up, and who is stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from classwise.core.errors import UserError
+from classwise.studies.runner.engines import Resources, drive, engine, names
+from classwise.studies.runner.graph import Derive, Graph
+from classwise.studies.runner.work import Desk, Place
+from command_processes import running, wait_until
+
+ERRANDS = """
+import os, signal, time
+from classwise.errors import UserError
+
+def note(folder, place, after="", wait=0.0):
+    with (folder / "calls.txt").open("a") as sink:
+        sink.write(f"{os.getpid()} {os.environ['OMP_NUM_THREADS']}\\n")
+    time.sleep(wait)
+
+def refuse(folder, place):
+    raise UserError("this cannot be done:\\n  give it up")
+
+def die_once(folder, place):
+    note(folder, place)
+    if not (folder / "died").exists():
+        (folder / "died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def die(folder, place):
+    note(folder, place)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture(autouse=True)
+def errands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of functions for jobs, here and in processes that are started."""
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    (folder / "errands_of_engines.py").write_text(ERRANDS)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def errand(name: str, function: str = "note", **arguments: object) -> Derive:
+    return Derive(name, f"errands_of_engines:{function}", arguments)
+
+
+def desk_of(folder: Path, *jobs: Derive) -> Desk:
+    return Desk.begin(folder / "study", Graph.of(jobs), Place())
+
+
+def calls(desk: Desk, name: str) -> list[list[str]]:
+    path = desk.folder_of(name) / "calls.txt"
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def run(desk: Desk, resources: Resources, spec: str = "local") -> list[str]:
+    with engine(spec, desk, resources) as submit:
+        return list(drive(desk, submit))
+
+
+def test_in_this_process_jobs_are_told_as_they_finish(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path, errand("a"), errand("b"), errand("c", after="{a}"))
+    with engine("local", desk, Resources()) as submit:
+        seen = []
+        for name in drive(desk, submit):
+            seen.append((name, [other for other in "abc" if calls(desk, other)]))
+    assert seen[0] == ("a", ["a"])  # b had not begun when a was told
+    assert [name for name, _ in seen] == ["a", "b", "c"]
+    assert {pid for name in "abc" for pid, _ in calls(desk, name)} == {str(os.getpid())}
+    assert run(desk, Resources()) == []
+
+
+def test_a_failure_holds_up_only_what_needs_it_and_a_killed_process_is_replaced(tmp_path: Path) -> None:
+    jobs = [errand("good", "die_once"), errand("after", after="{good}"), errand("bad", "refuse")]
+    desk = desk_of(tmp_path, *jobs, errand("never", after="{bad}"), errand("mortal", "die"))
+    with pytest.raises(UserError, match="2 of 5 jobs failed") as failure:
+        run(desk, Resources(jobs=2, cpus=3, retries=1))
+    words = str(failure.value)
+    assert "bad: this cannot be done:\n  give it up" in words
+    assert "mortal: its process was killed 2 times" in words
+    assert "the same command goes on" in words
+    assert [len(calls(desk, name)) for name in ("good", "after", "never", "mortal")] == [2, 1, 0, 2]
+    assert {threads for _, threads in calls(desk, "good")} == {"3"}
+    pids = {pid for name in ("good", "after", "mortal") for pid, _ in calls(desk, name)}
+    assert len(pids) == 5
+    assert str(os.getpid()) not in pids
+    assert (desk.folder_of("bad") / "log.txt").read_text().startswith("error: this cannot be done")
+
+
+def test_one_job_after_the_other_a_failure_is_told_too(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path, errand("bad", "refuse"), errand("never", after="{bad}"), errand("good"))
+    with pytest.raises(UserError, match=r"1 of 3 jobs failed:\n  bad: this cannot be done"):
+        run(desk, Resources())
+    assert calls(desk, "good")
+
+
+# Whoever starts the tests in the background may have them, and all they start, ignore SIGINT.
+STUDY = """
+import signal, sys
+from pathlib import Path
+from classwise.studies.frame.engines import Resources, drive, engine
+from classwise.studies.frame.work import Desk
+signal.signal(signal.SIGINT, signal.default_int_handler)
+desk = Desk.read(Path(sys.argv[1]))
+with engine("local", desk, Resources(jobs=2)) as submit:
+    print("begun", flush=True)
+    list(drive(desk, submit))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_stopping_the_study_stops_its_processes(tmp_path: Path, number: signal.Signals) -> None:
+    desk = desk_of(tmp_path, errand("a", wait=120.0), errand("b", wait=120.0), errand("c", wait=120.0))
+    study = subprocess.Popen([sys.executable, "-c", STUDY, str(desk.folder)], stderr=subprocess.DEVNULL)
+    wait_until(lambda: bool(calls(desk, "a")) and bool(calls(desk, "b")))
+    children = [int(calls(desk, name)[0][0]) for name in ("a", "b")]
+    assert all(map(running, children))
+    os.kill(study.pid, number)
+    assert study.wait(300) == -number
+    wait_until(lambda: not any(map(running, children)))
+    assert calls(desk, "c") == []
+    assert not list(desk.folder.rglob("job.json"))
+
+
+def test_an_unknown_engine_names_the_near_miss(tmp_path: Path) -> None:
+    assert names() == ["local", "ray", "slurm"]
+    with pytest.raises(UserError, match="unknown engine 'slrum'; did you mean 'slurm'"):
+        engine("slrum:partition=gpu", desk_of(tmp_path, errand("a")), Resources())
+    with (
+        pytest.raises(UserError, match="takes nothing after a colon"),
+        engine("local:4", desk_of(tmp_path), Resources()),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(("spec", "package"), [("ray", "ray"), ("ray://host:1", "ray"), ("slurm", "submitit")])
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    expected = rf'package {package}: pip install "classwise\[{spec.partition(":")[0]}\]"'
+    with pytest.raises(UserError, match=expected), engine(spec, desk_of(tmp_path, errand("a")), Resources()):
+        pass
+
+
+def test_threads_are_shared_evenly_unless_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert [Resources(jobs=jobs).threads for jobs in (1, 3, 20)] == [8, 2, 1]
+    assert Resources(jobs=2, cpus=5).threads == 5
