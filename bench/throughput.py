@@ -33,7 +33,7 @@ _LARGE = "resnet-18"
 
 
 @dataclass
-class Subject:
+class ModelUnderStudy:
     """A model in one form, and the images per second of each round."""
 
     name: str
@@ -74,15 +74,15 @@ def run(setting: Setting) -> str:
     return _section(setting, subjects, max(peaks), workers)
 
 
-def subjects_of(name: str, model: nn.Module, x: Tensor, workers: int) -> list[Subject]:
+def subjects_of(name: str, model: nn.Module, x: Tensor, workers: int) -> list[ModelUnderStudy]:
     """`model` as it is and as the engine runs it, both with the batch the engine chooses."""
     example = x[:8]
     batch = x[: at_most(choose_batch(model, example, workers), len(x))].contiguous()
     flops = flops_per_image(model, example)
     folded = accelerate(model, example)
     return [
-        Subject(name, "plain", model, batch, flops),
-        Subject(name, "folded", folded, channels_last(batch), flops),
+        ModelUnderStudy(name, "plain", model, batch, flops),
+        ModelUnderStudy(name, "folded", folded, channels_last(batch), flops),
     ]
 
 
@@ -131,7 +131,7 @@ def calls_per_second(call: Callable[[], object], workers: int) -> float:
         torch.set_num_threads(threads)
 
 
-def _section(setting: Setting, subjects: list[Subject], peak: float, workers: int) -> str:
+def _section(setting: Setting, subjects: list[ModelUnderStudy], peak: float, workers: int) -> str:
     header = ["model", "form", "MFLOP per image", "batch", "images per second", "GFLOP/s", "share of peak"]
     rows = [
         [

@@ -33,7 +33,7 @@ from classwise.training.augment import parse as parse_augment
 from classwise.training.batches import Examples
 from classwise.training.processes import Processes
 from classwise.training.recipe import Recipe, ThreatPart, TrainPart, ValidatePart
-from classwise.training.step import Stepper
+from classwise.training.step import TrainStep
 
 TITLE = "One TRADES step beside a plain implementation"
 
@@ -155,16 +155,16 @@ def _classwise(model: nn.Module, examples: Examples) -> Side:
     recipe = Recipe(
         threat=ThreatPart(eps=_EPS), method=method, train=TrainPart(epochs=1), validate=ValidatePart(select="last")
     )
-    follower = follow(model.eval(), examples.x[:8])
+    synced_copy = follow(model.eval(), examples.x[:8])
     optimiser = _SGD.build(model)
-    stepper = Stepper(
+    stepper = TrainStep(
         recipe,
         model,
         optimiser,
         _SGD.lr,
         schedule.parse("constant"),
         None,
-        replace(follower, fast=replace(follower.fast, multiple=1)),
+        replace(synced_copy, fast=replace(synced_copy.fast, multiple=1)),
         torch.amp.GradScaler("cpu", enabled=False),
         Processes(),
     )

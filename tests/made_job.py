@@ -14,8 +14,8 @@ from classwise.attacks.fgsm import Fgsm
 from classwise.attacks.pgd import Pgd
 from classwise.core.records import Meta
 from classwise.data.images import Images
-from classwise.engine import jobs
-from classwise.engine.attack_copy import Fast
+from classwise.engine import evaluation
+from classwise.engine.attack_copy import AttackCopy
 
 EPS = 0.02
 CPU = torch.device("cpu")
@@ -24,11 +24,13 @@ ATTACKS: dict[str, Attack] = {"fgsm": Fgsm(), "pgd-5": Pgd(steps=5)}
 
 def job_of(
     net: Callable[[Tensor], Tensor], images: Images, attacks: dict[str, Attack] = ATTACKS, **changes: Any
-) -> jobs.Job:
+) -> evaluation.Evaluation:
     batch, part, workers = (changes.pop(key, default) for key, default in (("batch", 32), ("part", 50), ("workers", 1)))
     protocol, coverage = changes.get("protocol", "any"), changes.pop("coverage", "all")
     eps = np.broadcast_to(np.asarray(changes.pop("eps", EPS), dtype=float), len(images)).copy()
-    meta = Meta(images.class_names, eps=EPS, seed=3, attacks=jobs.attack_infos(attacks, protocol, coverage))
+    meta = Meta(images.class_names, eps=EPS, seed=3, attacks=evaluation.attack_infos(attacks, protocol, coverage))
     fast = changes.pop("fast", net)
-    fast = fast if isinstance(fast, Fast) else Fast(fast, 0, ())
-    return jobs.Job(net, fast, images, attacks, "linf", eps, meta, jobs.Plan(batch, part, workers), CPU, **changes)
+    fast = fast if isinstance(fast, AttackCopy) else AttackCopy(fast, 0, ())
+    return evaluation.Evaluation(
+        net, fast, images, attacks, "linf", eps, meta, evaluation.BatchPlan(batch, part, workers), CPU, **changes
+    )

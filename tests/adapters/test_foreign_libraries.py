@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import classwise as cw
 from classwise.attacks import foreign
-from classwise.attacks.attack import Attack, craft, fresh
+from classwise.attacks.attack import Attack, craft, initial_rows
 from classwise.attacks.pgd import Pgd
 from classwise.core import rng
 from classwise.core.errors import UserError
@@ -107,7 +107,7 @@ def test_pgd_is_pgd_in_every_library(spec: str, folded: bool) -> None:
     attack, net = load(spec), Net()
     x, y = images(net)
     model = accelerate(net, x) if folded else net
-    rows = fresh(x, y, 0.1, rng.keys(0, torch.arange(len(x))))
+    rows = initial_rows(x, y, 0.1, rng.keys(0, torch.arange(len(x))))
     theirs = attack.begin(model, rows, "linf")["x_adv"]
     ours = craft(Pgd(steps=10, step=0.02, start="none"), net, x, y, 0.1)
     assert (theirs - ours).abs().amax() < 1e-5
@@ -119,7 +119,7 @@ def test_every_example_gets_its_own_radius(spec: str) -> None:
     attack, net = load(spec), Net()
     x, y = images(net, 6)
     eps = torch.tensor([0.0, 0.05, 0.1, 0.05, 0.1, 0.0])
-    found = attack.begin(net, fresh(x, y, eps, torch.arange(6)), "linf")["x_adv"]
+    found = attack.begin(net, initial_rows(x, y, eps, torch.arange(6)), "linf")["x_adv"]
     assert torch.allclose(norms(found - x, "linf"), eps, atol=1e-6)
 
 
@@ -142,4 +142,4 @@ def test_what_a_library_refuses_is_said_in_a_sentence() -> None:
     attack, net = load("art:ProjectedGradientDescent,max_iter=-1"), Net()
     x, y = images(net, 2)
     with pytest.raises(UserError, match="art:ProjectedGradientDescent failed: ValueError"):
-        attack.begin(net, fresh(x, y, 0.1, torch.arange(2)), "linf")
+        attack.begin(net, initial_rows(x, y, 0.1, torch.arange(2)), "linf")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from classwise.attacks.attack import Attack, Model, Rows, fresh
+from classwise.attacks.attack import Attack, Model, Rows, initial_rows
 from classwise.core.threat import Norm, Radius
 
 Linear = Callable[..., Model]
@@ -34,7 +34,7 @@ def iterates() -> Iterates:
     """The rows after `begin` and after each `advance`."""
 
     def run(attack: Attack, model: Model, x: Tensor, y: Tensor, eps: Radius, norm: Norm = "linf") -> list[Rows]:
-        rows = attack.begin(model, fresh(x, y, eps, torch.arange(len(x))), norm)
+        rows = attack.begin(model, initial_rows(x, y, eps, torch.arange(len(x))), norm)
         seen = [rows]
         for _ in range(attack.steps):
             rows = attack.advance(model, rows, norm)

@@ -14,7 +14,7 @@ from classwise import attacks, audit
 from classwise.attacks.apgd_ce import Apgd, ApgdCe, windows
 from classwise.attacks.apgd_dlr import ApgdDlr
 from classwise.attacks.apgd_t import ApgdT
-from classwise.attacks.attack import Model, Rows, fresh, handed_over
+from classwise.attacks.attack import Model, Rows, final_point, initial_rows
 from classwise.attacks.pgd import Pgd
 from classwise.core import rng
 from classwise.core.errors import UserError
@@ -101,7 +101,7 @@ def test_the_point_handed_over_is_the_one_of_largest_loss(iterates: Iterates) ->
     with torch.no_grad():
         loss = torch.stack([F.cross_entropy(net(point), y, reduction="none") for point in points])
     best = points[loss.argmax(0), torch.arange(len(x))]
-    assert torch.equal(handed_over(seen[-1]), best)
+    assert torch.equal(final_point(seen[-1]), best)
     assert (loss.argmax(0) < 12).any()
 
 
@@ -199,7 +199,7 @@ def test_every_iterate_equals_an_independent_implementation(
 def test_starts_lie_on_the_surface_and_follow_the_key() -> None:
     x, y = torch.full((50, 30), 0.5), torch.zeros(50, dtype=torch.int64)
     eps = torch.linspace(0.05, 0.4, 50)
-    rows = fresh(x, y, eps, rng.keys(0, torch.arange(50)))
+    rows = initial_rows(x, y, eps, rng.keys(0, torch.arange(50)))
     for norm in EPS:
         delta = ApgdCe().begin(ridge, rows, norm)["x_adv"] - x
         assert torch.allclose(norms(delta, norm), eps, rtol=1e-5)
@@ -216,7 +216,7 @@ def test_rows_at_different_steps_keep_their_own_windows() -> None:
 
     def begun(place: int) -> Rows:
         one = slice(place, place + 1)
-        return attack.begin(net, fresh(x[one], y[one], 0.08, rng.keys(3, torch.tensor([place]))), "linf")
+        return attack.begin(net, initial_rows(x[one], y[one], 0.08, rng.keys(3, torch.tensor([place]))), "linf")
 
     alone, mixed = [], []
     for place in range(6):
@@ -243,7 +243,7 @@ def test_the_loss_of_several_draws_is_their_mean() -> None:
         calls.append(1 + 2 * (len(calls) % 2))
         return calls[-1] * ridge(x)
 
-    rows = ApgdCe(start="none", eot=2).begin(noisy, fresh(torch.tensor([[0.75]]), ZERO, 0.1, ZERO), "linf")
+    rows = ApgdCe(start="none", eot=2).begin(noisy, initial_rows(torch.tensor([[0.75]]), ZERO, 0.1, ZERO), "linf")
     rows = ApgdCe(start="none", eot=2).advance(noisy, rows, "linf")
     assert calls == [1, 3]
     assert rows["queries"].item() == 2
@@ -256,7 +256,7 @@ def test_targets_are_the_wrong_classes_from_the_strongest_on(linear: Linear) -> 
 
     def targets(attack: ApgdT, y: int) -> list[int]:
         x, count = torch.zeros(attack.restarts, 2), attack.restarts
-        rows = fresh(x, torch.full((count,), y), 0.1, torch.arange(count), torch.arange(count))
+        rows = initial_rows(x, torch.full((count,), y), 0.1, torch.arange(count), torch.arange(count))
         chosen: list[int] = attack.begin(model, rows, "linf")["target"].tolist()
         return chosen
 
@@ -279,7 +279,7 @@ def test_few_classes_still_have_a_gradient(attack: Apgd, classes: int) -> None:
     net = Net(classes)
     x, y = images(net)
     for target in range(classes - 1):
-        rows = attack.begin(net, fresh(x, y, 0.05, torch.arange(len(x)), target), "linf")
+        rows = attack.begin(net, initial_rows(x, y, 0.05, torch.arange(len(x)), target), "linf")
         moved = attack.advance(net, rows, "linf")
         assert (moved["best_gradient"].abs().flatten(1).amax(1) > 1e-3).all()
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from classwise import attacks
-from classwise.attacks.attack import Model, Rows, fresh, handed_over, join, over, select
+from classwise.attacks.attack import Model, Rows, final_point, finished, initial_rows, join, select
 from classwise.attacks.cw import Cw
 from classwise.core.errors import UserError
 
@@ -38,11 +38,11 @@ def images(count: int, model: Model, dtype: torch.dtype = torch.float64) -> tupl
 
 
 def begun(attack: Cw, model: Model, x: Tensor, y: Tensor, eps: float = 0.0) -> Rows:
-    return attack.begin(model, fresh(x, y, eps, torch.arange(len(x))), "linf")
+    return attack.begin(model, initial_rows(x, y, eps, torch.arange(len(x))), "linf")
 
 
 def to_the_end(attack: Cw, model: Model, rows: Rows) -> Rows:
-    while not over(rows, attack.steps).all():
+    while not finished(rows, attack.steps).all():
         rows = attack.advance(model, rows, "linf")
     return rows
 
@@ -218,10 +218,10 @@ def test_it_hands_over_only_what_is_in_the_ball(linear: Linear) -> None:
     x = torch.full((2, 2), 0.5)
     rows = begun(attack, model, x, torch.tensor([0, 0]))
     rows = to_the_end(attack, model, {**rows, "eps": torch.tensor([0.1, 0.3])})
-    point = handed_over(rows)
+    point = final_point(rows)
     assert torch.equal(point[0], x[0])
     assert int(model(point)[1].argmax()) == 1
-    assert float((handed_over(rows, seeking=True)[0] - 0.5).abs().max()) == float(rows["best"][0])
+    assert float((final_point(rows, seeking=True)[0] - 0.5).abs().max()) == float(rows["best"][0])
 
 
 def test_a_level_ends_after_two_checks_without_progress(linear: Linear) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import classwise
 from classwise import attacks
-from classwise.attacks.attack import Attack, Model, Rows, fresh
+from classwise.attacks.attack import Attack, Model, Rows, initial_rows
 from classwise.attacks.fab import Fab, difference
 from classwise.attacks.fab_t import FabT
 from classwise.attacks.hyperplane import nearest_step
@@ -67,7 +67,7 @@ def test_a_linear_models_boundary_is_found(
 
 def test_the_nearest_plane_depends_on_the_norm(linear: Linear) -> None:
     model = linear(THREE, [0.0, -1.3, -1.1])
-    rows = fresh(HALF, ZERO, 0.05, ZERO)
+    rows = initial_rows(HALF, ZERO, 0.05, ZERO)
     for norm, gradient in (("linf", [1.0, 1.0]), ("l2", [1.6, 0.0])):
         plane = Fab().linearise(model, {**rows, "x_adv": HALF}, norm)  # type: ignore[arg-type]
         assert torch.allclose(plane.gradient, torch.tensor([gradient]))
@@ -77,7 +77,7 @@ def test_the_nearest_plane_depends_on_the_norm(linear: Linear) -> None:
 def test_every_label_has_its_own_planes(linear: Linear) -> None:
     model = linear(THREE, [0.0, -1.3, -1.1])
     y = torch.tensor([0, 1, 2])
-    rows = fresh(HALF.expand(3, 2), y, 0.05, y)
+    rows = initial_rows(HALF.expand(3, 2), y, 0.05, y)
     plane = Fab().linearise(model, {**rows, "x_adv": rows["x"]}, "linf")
     # From class 1 (f_0 = 0.3 and f_2 = 0) and from class 2 (f_0 = 0.3 and f_1 = 0) the other of the two ties.
     assert torch.allclose(plane.gradient, torch.tensor([[1.0, 1.0], [0.6, -1.0], [-0.6, 1.0]]))
@@ -90,7 +90,7 @@ def test_targets_are_the_wrong_classes_by_rank(linear: Linear) -> None:
     attack = FabT(targets=2, per_target=2)
     assert attack.restarts == 4
     y = torch.tensor([0, 0, 0, 0, 1, 1])
-    rows = fresh(HALF.expand(6, 2), y, 0.1, y, torch.tensor([0, 1, 2, 3, 0, 1]))
+    rows = initial_rows(HALF.expand(6, 2), y, 0.1, y, torch.tensor([0, 1, 2, 3, 0, 1]))
     begun = attack.begin(model, rows, "linf")
     assert begun["target"].tolist() == [1, 2, 1, 2, 0, 2]
     moved = (norms(begun["x_adv"] - begun["x"], "linf") > 0).tolist()
@@ -125,7 +125,7 @@ def test_later_restarts_begin_half_a_radius_away(norm: Norm, linear: Linear) -> 
     model = linear([[0.0] * 75, [1.0] * 75])
 
     def begun(key: int) -> Tensor:
-        rows = fresh(x, y, eps, torch.arange(4) + key, torch.tensor([0, 1, 3, 1]))
+        rows = initial_rows(x, y, eps, torch.arange(4) + key, torch.tensor([0, 1, 3, 1]))
         return Fab(restarts=4).begin(model, rows, norm)["x_adv"]
 
     assert torch.allclose(norms(begun(0) - x, norm), torch.tensor([0.0, 0.1, 0.05, 0.0]), atol=1e-6)

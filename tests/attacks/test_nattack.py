@@ -13,7 +13,7 @@ from torch import Tensor
 
 from classwise import attacks
 from classwise.attacks import nattack
-from classwise.attacks.attack import Model, Rows, fresh, needs_gradient
+from classwise.attacks.attack import Model, Rows, initial_rows, needs_gradient
 from classwise.attacks.nattack import Nattack
 from classwise.core import rng
 from classwise.core.errors import UserError
@@ -34,7 +34,7 @@ def batch(model: Model, count: int = 4) -> tuple[Tensor, Tensor]:
 
 def begun(attack: Nattack, model: Model, norm: Norm = "linf", eps: float = 0.05) -> Rows:
     x, y = batch(model)
-    return attack.begin(model, fresh(x, y, eps, torch.arange(len(x))), norm)
+    return attack.begin(model, initial_rows(x, y, eps, torch.arange(len(x))), norm)
 
 
 def test_the_start_is_nearly_the_image(linear: Linear) -> None:

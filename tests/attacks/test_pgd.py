@@ -12,7 +12,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from classwise import attacks
-from classwise.attacks.attack import Model, Rows, fresh
+from classwise.attacks.attack import Model, Rows, initial_rows
 from classwise.attacks.pgd import Pgd, Start, choose_target, random_start
 from classwise.core import rng
 from classwise.core.errors import UserError
@@ -212,7 +212,7 @@ def test_an_example_of_the_target_class_stays_where_it_is(linear: Linear, iterat
 
 def test_likely_and_unlikely_targets(linear: Linear) -> None:
     model = linear([[0.0, 0.0]] * 4, [5.0, 1.0, 3.0, -2.0])
-    rows = fresh(torch.zeros(4, 2), torch.tensor([0, 2, 3, 1]), 0.1, torch.arange(4))
+    rows = initial_rows(torch.zeros(4, 2), torch.tensor([0, 2, 3, 1]), 0.1, torch.arange(4))
     assert choose_target(model, rows, "likely").tolist() == [2, 0, 0, 0]
     assert choose_target(model, rows, "unlikely").tolist() == [3, 3, 1, 3]
 
@@ -220,12 +220,12 @@ def test_likely_and_unlikely_targets(linear: Linear) -> None:
 def test_random_targets_are_every_class_but_the_label(linear: Linear) -> None:
     model = linear([[0.0, 0.0]] * 4)
     y = torch.arange(4).repeat(250)
-    rows = fresh(torch.zeros(1000, 2), y, 0.1, rng.keys(0, torch.arange(1000)))
+    rows = initial_rows(torch.zeros(1000, 2), y, 0.1, rng.keys(0, torch.arange(1000)))
     target = choose_target(model, rows, "random")
     assert (target != y).all()
     counts = torch.bincount((target - y) % 4, minlength=4)[1:]
     assert stats.chisquare(counts.numpy()).pvalue > 1e-3
-    again = fresh(torch.zeros(3, 2), y[7:10], 0.1, rows["key"][7:10])
+    again = initial_rows(torch.zeros(3, 2), y[7:10], 0.1, rows["key"][7:10])
     assert torch.equal(choose_target(model, again, "random"), target[7:10])
 
 

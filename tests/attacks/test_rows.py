@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from classwise import attacks
-from classwise.attacks.attack import Model, Rows, fresh, join, select, value_and_gradient
+from classwise.attacks.attack import Model, Rows, initial_rows, join, select, value_and_gradient
 from classwise.attacks.transfer import Transfer
 from classwise.core.errors import UserError
 from classwise.core.threat import Norm
@@ -51,11 +51,11 @@ def test_the_restart_kept_is_a_broken_one_and_among_those_the_worst() -> None:
 
 def test_fresh_rows() -> None:
     x, y, key = torch.zeros(2, 3, dtype=torch.float64), torch.tensor([1, 0]), torch.tensor([5, 6])
-    rows = fresh(x, y, 8 / 255, key)
+    rows = initial_rows(x, y, 8 / 255, key)
     assert rows["eps"].tolist() == [8 / 255, 8 / 255]  # in the images' own precision
     assert rows["t"].tolist() == [0, 0]
-    assert fresh(x, y, torch.tensor(0.5), key)["eps"].tolist() == [0.5, 0.5]
-    assert fresh(x, y, torch.tensor([0.5, 0.25]), key)["eps"].tolist() == [0.5, 0.25]
+    assert initial_rows(x, y, torch.tensor(0.5), key)["eps"].tolist() == [0.5, 0.5]
+    assert initial_rows(x, y, torch.tensor([0.5, 0.25]), key)["eps"].tolist() == [0.5, 0.25]
 
 
 def test_select_and_join_by_hand() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import classwise as cw
 from classwise import attacks
-from classwise.attacks.attack import Model, Rows, fresh, join, needs_gradient
+from classwise.attacks.attack import Model, Rows, initial_rows, join, needs_gradient
 from classwise.attacks.square import Square, _eta
 from classwise.core import rng
 from classwise.core.errors import UserError
@@ -35,7 +35,7 @@ def zeros(count: int) -> Tensor:
 def at(attack: Square, t: Tensor, norm: Norm, *shape: int, eps: float = 0.1) -> tuple[Rows, Rows]:
     """Examples of which each has made `t` queries: before and after the step that draws window number t."""
     count = len(t)
-    rows = attack.begin(_constant, fresh(grey(count, *shape), zeros(count), eps, torch.arange(count)), norm)
+    rows = attack.begin(_constant, initial_rows(grey(count, *shape), zeros(count), eps, torch.arange(count)), norm)
     before = {**rows, "t": t}
     return before, attack.advance(_constant, before, norm)
 
@@ -59,12 +59,12 @@ def test_the_schedule_is_autoattacks() -> None:
 def test_linf_starts_with_stripes() -> None:
     x = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64).repeat(60).reshape(1, 3, 6, 10).repeat(8, 1, 1, 1)
     eps = torch.linspace(0.05, 0.3, 8, dtype=x.dtype)
-    point = Square().begin(_constant, fresh(x, zeros(8), eps, torch.arange(8)), "linf")["x_adv"]
+    point = Square().begin(_constant, initial_rows(x, zeros(8), eps, torch.arange(8)), "linf")["x_adv"]
     sign = torch.where(point == (x + eps[:, None, None, None]).clamp(0, 1), 1.0, -1.0)
     assert torch.equal(point, (x + eps[:, None, None, None] * sign).clamp(0, 1))
     moved = torch.where((point > 0) & (point < 1), sign, 0.0)  # at the borders both signs may give one value
     assert ((moved.amax(2) - moved.amin(2)) <= 1).all()  # never both signs in a column
-    stripes = Square().begin(_constant, fresh(grey(500, 3, 6, 10), zeros(500), 0.1, torch.arange(500)), "linf")
+    stripes = Square().begin(_constant, initial_rows(grey(500, 3, 6, 10), zeros(500), 0.1, torch.arange(500)), "linf")
     up = (stripes["x_adv"][:, :, 0] > 0.5).double()
     assert torch.equal(stripes["x_adv"], stripes["x_adv"][:, :, :1].expand(-1, -1, 6, -1))
     assert abs(up.mean() - 0.5) < 0.02
@@ -138,7 +138,7 @@ def test_eta_is_two_opposite_pyramids() -> None:
 
 def test_l2_starts_with_a_grid_of_pyramids_on_the_sphere() -> None:
     x, eps = grey(40, 3, 32, 32), torch.linspace(0.1, 2, 40, dtype=torch.float64)
-    delta = Square().begin(_constant, fresh(x, zeros(40), eps, torch.arange(40)), "l2")["x_adv"] - x
+    delta = Square().begin(_constant, initial_rows(x, zeros(40), eps, torch.arange(40)), "l2")["x_adv"] - x
     assert torch.allclose(norms(delta, "l2"), eps)
     border = torch.ones(32, 32, dtype=torch.bool)
     border[1:31, 1:31] = False
@@ -175,7 +175,7 @@ def test_an_l2_step_is_the_papers(iterates: Iterates) -> None:
     generator = torch.Generator().manual_seed(1)
     x = (1.4 * torch.rand(20, 3, 12, 12, generator=generator, dtype=torch.float64) - 0.2).clamp(0, 1)
     square, eps = Square(), 1.5
-    rows = square.begin(_constant, fresh(x, zeros(20), eps, torch.arange(20)), "l2")
+    rows = square.begin(_constant, initial_rows(x, zeros(20), eps, torch.arange(20)), "l2")
     assert (norms(rows["x_adv"] - x, "l2") < eps - 0.01).any()
     rows["t"] = torch.tensor([0, 11, 51, 201, 501] * 4)
     for _ in range(3):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import classwise as cw
 from classwise import attacks
-from classwise.attacks.attack import Model, Rows, craft, fresh
+from classwise.attacks.attack import Model, Rows, craft, initial_rows
 from classwise.attacks.pgd import Pgd
 from classwise.attacks.transfer import Surrogate, Transfer
 from classwise.core import rng
@@ -43,7 +43,7 @@ class Counting(nn.Module):
 
 def rows_of(count: int, seed: int = 0, eps: float = 0.1) -> Rows:
     x = torch.rand(count, 3, 2, 2, generator=torch.Generator().manual_seed(7))
-    return fresh(x, torch.arange(count) % 4, eps, rng.keys(seed, torch.arange(count)))
+    return initial_rows(x, torch.arange(count) % 4, eps, rng.keys(seed, torch.arange(count)))
 
 
 def refuse(x: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ def begun(attack: Transfer, rows: Rows) -> Tensor:
 
 def test_the_surrogates_gradient_is_followed_and_the_target_not_asked(linear: Linear) -> None:
     x, y = torch.full((2, 2), 0.5), torch.tensor([0, 0])
-    rows = fresh(x, y, 0.1, torch.arange(2), torch.tensor([0, 1]))
+    rows = initial_rows(x, y, 0.1, torch.arange(2), torch.tensor([0, 1]))
     attack = Transfer(attack=STEP, surrogates=[linear(LEFT), linear(RIGHT)])
     assert attack.restarts == 2
     assert torch.allclose(begun(attack, rows), torch.tensor([[0.45, 0.5], [0.55, 0.55]]))

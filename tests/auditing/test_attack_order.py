@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import classwise as cw
 from classwise.cli.main import app
-from classwise.engine import jobs
+from classwise.engine import evaluation
 from classwise.results import compare, gate
 from classwise.results.audit_result import Audit
 from classwise.show.page import gallery
@@ -41,7 +41,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Audi
             return done[coverage]
         folder = out or tmp_path_factory.mktemp(coverage) / "run"
         options: Any = {"coverage": coverage, "eps": EPS, "save_adversarial": True, "batch_size": 16, "workers": 1}
-        with mock.patch.object(jobs, "plan", return_value=jobs.Plan(16, 50, 1)):
+        with mock.patch.object(evaluation, "plan", return_value=evaluation.BatchPlan(16, 50, 1)):
             audit = cw.audit(net, images, ATTACKS, out=folder, **options)
         return done.setdefault(coverage, (audit, folder)) if out is None else (audit, folder)
 

@@ -24,7 +24,7 @@ from classwise.cli.main import main
 from classwise.core.errors import UserError
 from classwise.core.records import COLUMNS, Records
 from classwise.data import load as load_data
-from classwise.engine import jobs
+from classwise.engine import evaluation
 from classwise.models import load_model
 from classwise.models.black_box import BlackBox
 from classwise.models.serve import Server
@@ -138,7 +138,7 @@ def test_a_budget_is_spent_part_by_part(tmp_path: Path, classifier: LogisticRegr
     """Each run has a budget for some of the parts; together they give what one without a budget gives."""
 
     def audit(out: Path, budget: int | None) -> cw.Audit:
-        with mock.patch.object(jobs, "plan", return_value=jobs.Plan(BATCH, BATCH, 1)):
+        with mock.patch.object(evaluation, "plan", return_value=evaluation.BatchPlan(BATCH, BATCH, 1)):
             return cw.audit(BlackBox(classifier, scale=16, budget=budget), "digits", "noise-6", EPS, out=out, **HERE)
 
     poor, rich = tmp_path / "poor", audit(tmp_path / "rich", None)
@@ -189,7 +189,7 @@ def test_a_server_killed_and_started_again(tmp_path: Path) -> None:
 
     def audit(address: str, out: Path) -> cw.Audit:
         spec = f"{address},retries=1,backoff=0,chunk={BATCH // 2},concurrency=2"
-        with mock.patch.object(jobs, "plan", return_value=jobs.Plan(BATCH, BATCH, 1)):
+        with mock.patch.object(evaluation, "plan", return_value=evaluation.BatchPlan(BATCH, BATCH, 1)):
             return cw.audit(spec, "digits", "noise-20", EPS, out=out, **HERE)
 
     killed, unbroken = tmp_path / "killed", tmp_path / "unbroken"

@@ -22,7 +22,7 @@ from classwise.auditing.find_worst import find_worst
 from classwise.core.errors import UserError
 from classwise.core.format import interval
 from classwise.data.images import ArrayPixels, Images
-from classwise.engine import jobs, run
+from classwise.engine import evaluation, run
 from classwise.results.search_result import SearchResult
 from classwise.show import terminal
 
@@ -167,7 +167,9 @@ def test_the_order_is_by_the_seed_alone(find: Find, found: SearchResult) -> None
 class TestRunFolder:
     @pytest.fixture(autouse=True)
     def small_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(jobs, "plan", lambda fast, x, n, attacks, batch, workers: jobs.Plan(batch, 64, workers))
+        monkeypatch.setattr(
+            jobs, "plan", lambda fast, x, n, attacks, batch, workers: evaluation.BatchPlan(batch, 64, workers)
+        )
 
     @staticmethod
     def parts(folder: Path) -> list[str]:

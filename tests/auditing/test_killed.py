@@ -18,7 +18,7 @@ import torch
 import classwise as cw
 from classwise.attacks.pgd import Pgd
 from classwise.core.records import COLUMNS, Records
-from classwise.engine import jobs
+from classwise.engine import evaluation
 from classwise.models import load_model
 
 PARTS, BATCH = 10, 12
@@ -34,7 +34,9 @@ def audit(out: str) -> None:
     with torch.no_grad():
         model.head.bias -= model(x).mean(0)  # answers spread over the classes
         y = model(x).argmax(1)
-    with mock.patch.object(jobs, "plan", return_value=jobs.Plan(BATCH, BATCH, 1)):  # parts of a single batch
+    with mock.patch.object(
+        evaluation, "plan", return_value=evaluation.BatchPlan(BATCH, BATCH, 1)
+    ):  # parts of a single batch
         cw.audit(model, (x, y), Pgd(steps=20, restarts=3), 0.008, out=out, batch_size=BATCH, workers=1, num_classes=4)
 
 

@@ -23,8 +23,8 @@ from classwise.core.errors import UserError
 from classwise.core.run_lock import writing
 from classwise.core.storage import write_text
 from classwise.data.images import Images
-from classwise.engine import jobs, run
-from classwise.engine.jobs import Plan
+from classwise.engine import run
+from classwise.engine.evaluation import BatchPlan
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -38,7 +38,9 @@ Run = Callable[..., cw.Audit]
 @pytest.fixture
 def audit(net: nn.Module, images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """An audit into a run folder, cut into parts of 16 examples."""
-    monkeypatch.setattr(jobs, "plan", lambda fast, x, count, attacks, batch, workers: Plan(batch, 16, workers))
+    monkeypatch.setattr(
+        evaluation, "plan", lambda fast, x, count, attacks, batch, workers: BatchPlan(batch, 16, workers)
+    )
 
     def call(**changes: Any) -> cw.Audit:
         usual = {"attacks": ["fgsm", "pgd-3"], "eps": EPS, "batch_size": 16, "workers": 1, "out": tmp_path / "run"}
@@ -98,7 +100,7 @@ def test_two_runs_of_one_command_are_equal_to_the_last_bit(
     net: nn.Module, images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if the machine is quicker the second time, so that larger parts would take as long."""
-    monkeypatch.setattr(jobs, "_SECONDS_PER_PART", 0.01)
+    monkeypatch.setattr(evaluation, "_SECONDS_PER_PART", 0.01)
     settings: Any = {"eps": EPS, "coverage": "standing", "batch_size": 16}
     one = cw.audit(net, images, ["pgd-7", "fgsm"], out=tmp_path / "one", **settings)
     clock = time.perf_counter
@@ -231,7 +233,7 @@ def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(UserError, match=r"is a file; --out must be a folder|cannot use .* as a run folder"):
-            settle(out, {"attacks": {}}, Plan(1, 1))
+            settle(out, {"attacks": {}}, BatchPlan(1, 1))
 
 
 def test_a_disk_full_from_the_start(audit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from classwise import attacks
-from classwise.attacks.attack import Attack, Rows, fresh, handed_over, join, over, select
+from classwise.attacks.attack import Attack, Rows, final_point, finished, initial_rows, join, select
 from classwise.core import rng
 from classwise.core.threat import Norm, norms
 
@@ -92,14 +92,14 @@ def batch() -> tuple[Tensor, Tensor]:
 def start(x: Tensor, y: Tensor, eps: float | Tensor, places: Tensor | None = None) -> Rows:
     """Rows whose random numbers belong to their place, and a column of the engine's own."""
     places = torch.arange(len(x)) if places is None else places
-    return {**fresh(x, y, eps, rng.keys(3, places)), "place": places}
+    return {**initial_rows(x, y, eps, rng.keys(3, places)), "place": places}
 
 
 def trace(attack: Attack, rows: Rows, norm: Norm) -> list[Rows]:
     """The rows after `begin` and after each `advance`."""
     seen = [attack.begin(NET, rows, norm)]
     for _ in range(attack.steps):
-        if over(seen[-1], attack.steps).all():
+        if finished(seen[-1], attack.steps).all():
             break
         seen.append(attack.advance(NET, seen[-1], norm))
     return seen
@@ -119,7 +119,7 @@ def test_every_point_is_in_the_ball_and_in_the_pixel_range(attack: Attack, norm:
     eps = torch.linspace(0.2, 1.5, COUNT, dtype=x.dtype) * EPS[norm]
     for rows in trace(attack, start(x, y, eps), norm):
         free = "best" in rows  # looks for the nearest point, and may go anywhere
-        for point in [handed_over(rows)] if free else [rows["x_adv"], handed_over(rows)]:
+        for point in [final_point(rows)] if free else [rows["x_adv"], final_point(rows)]:
             assert point.shape == x.shape
             assert point.dtype == x.dtype
             assert point.min() >= 0
@@ -183,7 +183,7 @@ def test_rows_may_come_and_go_in_the_middle(attack: Attack, norm: Norm) -> None:
             place = torch.tensor([waiting.pop()])
             active.append(attack.begin(NET, start(x[place], y[place], EPS[norm], place), norm))
         rows = join(active)
-        done = over(rows, attack.steps)
+        done = finished(rows, attack.steps)
         ends[rows["place"][done]] = rows["x_adv"][done]
         active = [] if done.all() else [attack.advance(NET, select(rows, ~done), norm)]
     assert same(ends, whole)

@@ -44,9 +44,9 @@ def batch_for(model: nn.Module, count: int = 6, **changes: object) -> Batch:
     x = torch.rand(count, 1, 6, 6, generator=generator)
     y = torch.arange(count) % len(NAMES)
     key = rng.keys(0, torch.arange(count))
-    follower = follow(model.eval(), x[:2])
-    follower.refresh()
-    batch = Batch(x, y, key, torch.full((count,), EPS), follower.fast, epoch=0.5, epochs=4)
+    synced_copy = follow(model.eval(), x[:2])
+    synced_copy.refresh()
+    batch = Batch(x, y, key, torch.full((count,), EPS), synced_copy.fast, epoch=0.5, epochs=4)
     return dataclasses.replace(batch, **changes)  # type: ignore[arg-type]
 
 

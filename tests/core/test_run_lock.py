@@ -25,7 +25,7 @@ from classwise.core import run_lock
 from classwise.core.errors import UserError
 from classwise.core.records import COLUMNS, Records
 from classwise.core.run_lock import LOCK, WRITER, writing
-from classwise.core.storage import whole_file
+from classwise.core.storage import atomic_write
 from command_processes import command, wait_until
 
 HOLD = """
@@ -142,7 +142,7 @@ def test_without_locks_of_the_system_a_file_is_the_lock(tmp_path: Path, monkeypa
     with writing(folder):  # that process is gone
         pass
     (folder / LOCK).write_text("1\nelsewhere\n")
-    with whole_file(folder / WRITER) as handle:
+    with atomic_write(folder / WRITER) as handle:
         handle.write(json.dumps({"host": "elsewhere", "pid": 1, "since": "yesterday"}).encode())
     with pytest.raises(UserError) as refused, writing(folder):
         pass

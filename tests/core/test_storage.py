@@ -15,19 +15,19 @@ import pytest
 
 from classwise.core import storage
 from classwise.core.errors import UserError
-from classwise.core.storage import sweep, whole_file, write_text
+from classwise.core.storage import atomic_write, sweep, write_text
 
 posix = pytest.mark.skipif(os.name != "posix", reason="has no such files")
 
 
 def write(path: Path, content: bytes) -> None:
-    with whole_file(path) as handle:
+    with atomic_write(path) as handle:
         handle.write(content)
 
 
 def test_two_writers_of_one_file_do_not_mix(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    with whole_file(path) as one, whole_file(path) as other:
+    with atomic_write(path) as one, atomic_write(path) as other:
         one.write(b"a" * 10)
         other.write(b"b" * 4)
         one.flush()
@@ -41,7 +41,7 @@ def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None
     write(tmp_path / "file", b"old")
 
     def fail() -> None:
-        with whole_file(tmp_path / "file") as handle:
+        with atomic_write(tmp_path / "file") as handle:
             handle.write(b"new")
             raise KeyboardInterrupt
 

@@ -21,13 +21,13 @@ SLOW = "nattack-rounds-1-population-2"
 
 
 @pytest.fixture(scope="module")
-def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.Outcome]:
+def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.StudyResult]:
     out = tmp_path_factory.mktemp("study")
     options = {"model": [*map(str, models.values()), f"twin={models['madry']}"], "attack": ATTACKS}
     return out, studies.run(studies.parse("attacks", {**options, "per_class": 8, "slow_per_class": 3}), out)
 
 
-def test_every_number_is_its_audits(found: tuple[Path, studies.Outcome]) -> None:
+def test_every_number_is_its_audits(found: tuple[Path, studies.StudyResult]) -> None:
     out, outcome = found
     table = outcome.tables["robustness"].set_index(["model", "attack"])
     for attack, job in (("pgd-2", "pgd-2"), (ATTACKS[-1], SLOW)):
@@ -42,7 +42,7 @@ def test_every_number_is_its_audits(found: tuple[Path, studies.Outcome]) -> None
 
 
 def test_transfer_crafts_on_the_surrogate_which_is_not_attacked(
-    found: tuple[Path, studies.Outcome], models: dict[str, Path]
+    found: tuple[Path, studies.StudyResult], models: dict[str, Path]
 ) -> None:
     out, outcome = found
     assert set(outcome.tables["robustness"]["model"]) == {"madry", "twin"}
@@ -52,7 +52,7 @@ def test_transfer_crafts_on_the_surrogate_which_is_not_attacked(
     np.testing.assert_array_equal(job.rows().frame["prediction"], again.rows().frame["prediction"])
 
 
-def test_twins_agree_and_everything_is_written(found: tuple[Path, studies.Outcome]) -> None:
+def test_twins_agree_and_everything_is_written(found: tuple[Path, studies.StudyResult]) -> None:
     out, outcome = found
     between = outcome.tables["agreement"].set_index("between")
     assert between.loc["models under pgd-2"]["spearman"] == pytest.approx(1)
@@ -112,12 +112,12 @@ def test_classes_that_cannot_be_told_apart_have_no_slope(audit_of: Callable[...,
 def judged(models: dict[str, Path], audit_of: Callable[..., Audit]) -> Callable[..., dict[str, studies.Claim]]:
     """The claims of a study of one model whose audits have so many right of 200 in each class."""
 
-    def judge(**right: list[int]) -> dict[str, studies.Claim]:
+    def verifier(**right: list[int]) -> dict[str, studies.Claim]:
         jobs = {f"madry-{name}": audit_of({name: counts}, support=[200] * 3) for name, counts in right.items()}
         study = Attacks(model=(str(models["madry"]),), attack=tuple(right))
         return {claim.text: claim for claim in study.outcome(SimpleNamespace(audit=jobs.__getitem__)).claims}  # type: ignore[arg-type]
 
-    return judge
+    return verifier
 
 
 def test_claims_are_judged_by_intervals(judged: Callable[..., dict[str, studies.Claim]]) -> None:

@@ -51,7 +51,7 @@ def chosen() -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture(scope="module")
 def white(
     models: dict[str, Path], chosen: tuple[np.ndarray, np.ndarray], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, studies.Outcome]:
+) -> tuple[Path, studies.StudyResult]:
     out = tmp_path_factory.mktemp("white")
     usable, without = chosen
     index = np.concatenate([usable, without[MISSING:]])
@@ -83,7 +83,7 @@ def on_white(index: np.ndarray, foreground: np.ndarray, label: int) -> torch.Ten
 
 
 def test_predictions_are_the_models_on_replaced_images(
-    white: tuple[Path, studies.Outcome], models: dict[str, Path], chosen: tuple[np.ndarray, np.ndarray]
+    white: tuple[Path, studies.StudyResult], models: dict[str, Path], chosen: tuple[np.ndarray, np.ndarray]
 ) -> None:
     x = on_white(chosen[0], squares(len(chosen[0])), int(CLASS))
     with torch.no_grad():
@@ -95,7 +95,7 @@ def test_predictions_are_the_models_on_replaced_images(
     assert list(table["background"]) == ["original", "white", "black", "white, shuffled masks", "white, random masks"]
 
 
-def test_changes_are_paired_by_image(white: tuple[Path, studies.Outcome]) -> None:
+def test_changes_are_paired_by_image(white: tuple[Path, studies.StudyResult]) -> None:
     out, outcome = white
     before, after = (cw.Audit.load(out / f"study/jobs/madry-{name}").rows().frame for name in ("audit", "white"))
     both = before.merge(after, on="index", suffixes=("_before", "_after")).query(f"label_before == {CLASS}")
@@ -108,7 +108,7 @@ def test_changes_are_paired_by_image(white: tuple[Path, studies.Outcome]) -> Non
 
 
 def test_images_without_a_usable_mask_are_left_out_and_counted(
-    white: tuple[Path, studies.Outcome], chosen: tuple[np.ndarray, np.ndarray]
+    white: tuple[Path, studies.StudyResult], chosen: tuple[np.ndarray, np.ndarray]
 ) -> None:
     out, outcome = white
     quality = outcome.tables["masks"]
@@ -120,7 +120,7 @@ def test_images_without_a_usable_mask_are_left_out_and_counted(
 
 
 def test_controls_have_the_area_of_the_masks_and_stay_in_the_class(
-    white: tuple[Path, studies.Outcome], chosen: tuple[np.ndarray, np.ndarray]
+    white: tuple[Path, studies.StudyResult], chosen: tuple[np.ndarray, np.ndarray]
 ) -> None:
     folder = white[0] / "study/jobs/masks"
     own, shuffled, shapes = (masks.read(folder / f"{name}.npz") for name in ("own", "shuffled", "random"))
@@ -133,7 +133,7 @@ def test_controls_have_the_area_of_the_masks_and_stay_in_the_class(
 
 
 def test_the_most_robust_images_come_first_with_their_backgrounds_brightness(
-    white: tuple[Path, studies.Outcome], chosen: tuple[np.ndarray, np.ndarray]
+    white: tuple[Path, studies.StudyResult], chosen: tuple[np.ndarray, np.ndarray]
 ) -> None:
     out, outcome = white
     table = outcome.tables["most_robust"]
@@ -147,7 +147,7 @@ def test_the_most_robust_images_come_first_with_their_backgrounds_brightness(
     assert table["background brightness (%)"].iloc[0] == pytest.approx(expected)
 
 
-def test_claims_and_pictures_are_written(white: tuple[Path, studies.Outcome]) -> None:
+def test_claims_and_pictures_are_written(white: tuple[Path, studies.StudyResult]) -> None:
     out, outcome = white
     assert [claim.source for claim in outcome.claims] == ["tian2021:table4"] * 3 + ["tian2021:figure6"]
     captions = pd.read_csv(out / "study/jobs/pictures/pictures.csv")["caption"]
@@ -155,7 +155,7 @@ def test_claims_and_pictures_are_written(white: tuple[Path, studies.Outcome]) ->
     assert (out / "study/figures/pictures.svg").read_text().count("data:image/png") == len(captions)
 
 
-def test_the_weakest_class_is_meant_where_none_is_named(white: tuple[Path, studies.Outcome]) -> None:
+def test_the_weakest_class_is_meant_where_none_is_named(white: tuple[Path, studies.StudyResult]) -> None:
     audit = cw.Audit.load(white[0] / "study/jobs/madry-audit")
     assert replaced_background.chosen_class(audit, None) == audit.worst.name
     assert replaced_background.chosen_class(audit, "7") == "7"
@@ -220,13 +220,15 @@ def test_many_classes_are_shown_by_the_commonest() -> None:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.Outcome]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.StudyResult]:
     out = tmp_path_factory.mktemp("shared")
     options = {"mnist_recipe": "desk/digits/madry", "mnist_set": QUICK, "pairing": "pairs,black", "per_class": 10}
     return out, studies.run(studies.parse("background", {**options, "mnist_attack": "pgd-2"}), out)
 
 
-def test_errors_are_counted_against_the_pairing_they_were_trained_with(shared: tuple[Path, studies.Outcome]) -> None:
+def test_errors_are_counted_against_the_pairing_they_were_trained_with(
+    shared: tuple[Path, studies.StudyResult],
+) -> None:
     out, outcome = shared
     table = outcome.tables["backgrounds"].set_index(["trained on", "images", "pairing"])
     assert list(table.index.get_level_values("pairing").unique()) == ["pairs"]  # on black all classes share it

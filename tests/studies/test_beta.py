@@ -16,7 +16,7 @@ from classwise.studies.runner.graph import Train
 from classwise.studies.shared.together import halves
 from classwise.training import recipe
 
-Found = tuple[Path, studies.Outcome]
+Found = tuple[Path, studies.StudyResult]
 #: Small batches, so that there is something learned within a second.
 LEARNING = (*QUICK, "train.epochs=2", "train.batch=16")
 OPTIONS = {"recipe": "desk/digits/trades", "class_name": ["8"], "beta": "0.5,6", "set": LEARNING, "attack": ["pgd-2"]}

@@ -14,7 +14,7 @@ from classwise import studies
 from classwise.core.errors import UserError
 from classwise.metrics import widening
 
-Found = tuple[Path, studies.Outcome]
+Found = tuple[Path, studies.StudyResult]
 
 
 @pytest.fixture(scope="module")

@@ -15,14 +15,14 @@ FEW = ("gaussian_noise", "contrast")
 
 
 @pytest.fixture(scope="module")
-def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.Outcome]:
+def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.StudyResult]:
     out = tmp_path_factory.mktemp("study")
     options = {"model": [str(models["madry"])], "per_class": 6, "attack": "pgd-2", "corruption": FEW, "severity": "1,5"}
     return out, studies.run(studies.parse("corruptions", options), out)
 
 
 def test_answers_are_the_models_on_corrupted_images(
-    found: tuple[Path, studies.Outcome], models: dict[str, Path]
+    found: tuple[Path, studies.StudyResult], models: dict[str, Path]
 ) -> None:
     _, outcome = found
     images = cw.load_data("corruption:of=digits,kind=contrast,severity=5,seed=0").subset(per_class=6, seed=0)
@@ -36,7 +36,7 @@ def test_answers_are_the_models_on_corrupted_images(
     assert row["low"] <= row["worst (%)"] <= row["high"]
 
 
-def test_classes_stand_beside_the_attack(found: tuple[Path, studies.Outcome]) -> None:
+def test_classes_stand_beside_the_attack(found: tuple[Path, studies.StudyResult]) -> None:
     out, outcome = found
     table = outcome.tables["by_class"]
     np.testing.assert_allclose(

@@ -15,7 +15,7 @@ from classwise.metrics import difference
 from classwise.studies.runner.graph import Train
 from classwise.training import recipe
 
-Found = tuple[Path, studies.Outcome]
+Found = tuple[Path, studies.StudyResult]
 #: Small batches, so that there is something learned within a second.
 LEARNING = (*QUICK, "train.epochs=2", "train.batch=16")
 

@@ -14,7 +14,7 @@ from classwise.metrics import rho
 from classwise.studies.runner.graph import Audit, Train
 from classwise.training import recipe
 
-Found = tuple[Path, studies.Outcome]
+Found = tuple[Path, studies.StudyResult]
 #: Small batches, so that there is something learned within a second.
 LEARNING = (*QUICK, "train.epochs=2", "train.batch=16")
 DIGITS = {"recipe": "desk/digits/wat", "base": "desk/digits/trades", "set": LEARNING}

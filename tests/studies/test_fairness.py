@@ -26,7 +26,7 @@ QUICK = ["train.epochs=1", "data.per_class=24", "data.validation=4", "method.ste
 
 
 @pytest.fixture(scope="module")
-def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.Outcome]:
+def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.StudyResult]:
     out = tmp_path_factory.mktemp("study")
     options: dict[str, Any] = {"recipe": ["desk/digits/trades", "desk/digits/frl_rw"], "set": QUICK}
     options |= {"model": [str(models["madry"])], "attack": ["pgd-2"], "per_class": 6, "autoattack_per_class": 2}
@@ -35,7 +35,7 @@ def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
         return out, studies.run(studies.parse("fairness", {**options, "linear_epochs": 1}), out)
 
 
-def test_numbers_are_the_audits(found: tuple[Path, studies.Outcome]) -> None:
+def test_numbers_are_the_audits(found: tuple[Path, studies.StudyResult]) -> None:
     out, outcome = found
     audits = {name: cw.Audit.load(out / "jobs" / f"{name}-audit") for name in ("trades", "frl_rw", "madry")}
     table = outcome.tables["methods"].set_index(["attack", "model"])
@@ -52,7 +52,7 @@ def test_numbers_are_the_audits(found: tuple[Path, studies.Outcome]) -> None:
     assert summary.loc["madry"]["natural_worst"] == table.loc[("clean", "madry")]["worst"]
 
 
-def test_autoattack_counts_what_any_of_its_attacks_breaks(found: tuple[Path, studies.Outcome]) -> None:
+def test_autoattack_counts_what_any_of_its_attacks_breaks(found: tuple[Path, studies.StudyResult]) -> None:
     out, outcome = found
     audit = cw.Audit.load(out / "jobs" / "madry-autoattack")
     assert audit.headline == "worst_case"
@@ -61,7 +61,7 @@ def test_autoattack_counts_what_any_of_its_attacks_breaks(found: tuple[Path, stu
     assert row["average"] == pytest.approx(100 * audit.records.worst_case().correct.mean())
 
 
-def test_a_method_that_fine_tunes_starts_from_the_base(found: tuple[Path, studies.Outcome]) -> None:
+def test_a_method_that_fine_tunes_starts_from_the_base(found: tuple[Path, studies.StudyResult]) -> None:
     out, _ = found
     config = (out / "jobs" / "frl_rw" / "config.toml").read_text()
     assert str(out / "jobs" / "trades" / "best.pt") in config
@@ -73,7 +73,7 @@ def test_a_method_that_fine_tunes_starts_from_the_base(found: tuple[Path, studie
     assert not any("autoattack" in job.name for job in jobs)
 
 
-def test_the_bound_is_beside_what_was_measured(found: tuple[Path, studies.Outcome]) -> None:
+def test_the_bound_is_beside_what_was_measured(found: tuple[Path, studies.StudyResult]) -> None:
     _, outcome = found
     bound = outcome.tables["bound"]
     assert ((bound["vacuous"] == "yes") == (bound["total"] >= 1)).all()
@@ -82,16 +82,16 @@ def test_the_bound_is_beside_what_was_measured(found: tuple[Path, studies.Outcom
     assert "vacuous, being above 1" in claim.numbers
 
 
-def test_everything_is_drawn(found: tuple[Path, studies.Outcome]) -> None:
+def test_everything_is_drawn(found: tuple[Path, studies.StudyResult]) -> None:
     assert set(found[1].figures) == {"radar_pgd-2", "radar_autoattack", "scatter_pgd-2", "scatter_autoattack"}
     assert (found[0] / "figures" / "radar_autoattack.svg").is_file()
 
 
 @pytest.fixture
-def judged(models: dict[str, Path], audit_of: Callable[..., Audit]) -> Callable[..., studies.Outcome]:
+def judged(models: dict[str, Path], audit_of: Callable[..., Audit]) -> Callable[..., studies.StudyResult]:
     """The outcome where each model has so many of 500 right in each class under pgd-2."""
 
-    def judge(bound: dict[str, float] | None = None, **right: list[int]) -> studies.Outcome:
+    def verifier(bound: dict[str, float] | None = None, **right: list[int]) -> studies.StudyResult:
         audits = {f"{name}-audit": audit_of({"pgd-2": counts}, support=[500] * 3) for name, counts in right.items()}
         given = tuple(f"{name}={models['madry']}" for name in right)
         tables = {
@@ -103,14 +103,14 @@ def judged(models: dict[str, Path], audit_of: Callable[..., Audit]) -> Callable[
         study = Fairness(model=given, attack=("pgd-2",), autoattack_per_class=0, linear_epochs=epochs)
         return study.outcome(done)  # type: ignore[arg-type]
 
-    return judge
+    return verifier
 
 
-def verdicts(outcome: studies.Outcome) -> dict[str, str]:
+def verdicts(outcome: studies.StudyResult) -> dict[str, str]:
     return {claim.text.partition(" the worst")[0]: claim.verdict for claim in outcome.claims}
 
 
-def test_claims_are_judged_by_intervals(judged: Callable[..., studies.Outcome]) -> None:
+def test_claims_are_judged_by_intervals(judged: Callable[..., studies.StudyResult]) -> None:
     outcome = judged(trades=[400, 300, 100], wat=[380, 290, 180], frl_rw=[390, 290, 102], csl=[300, 200, 50])
     found = verdicts(outcome)
     assert found["wat raises"] == "held"
@@ -125,13 +125,13 @@ def test_claims_are_judged_by_intervals(judged: Callable[..., studies.Outcome]) 
     assert base[["rho_low", "rho_high"]].isna().all(axis=None)
 
 
-def test_another_method_has_the_best_rho(judged: Callable[..., studies.Outcome]) -> None:
+def test_another_method_has_the_best_rho(judged: Callable[..., studies.StudyResult]) -> None:
     found = verdicts(judged(trades=[400, 300, 100], wat=[380, 290, 130], frl_rw=[390, 290, 220]))
     assert found["wat has the best rho."] == "did not hold"
     assert "wat has the best rho." not in verdicts(judged(trades=[400, 300, 100], frl_rw=[390, 290, 220]))
 
 
-def test_without_a_right_image_in_a_class_rho_is_not_defined(judged: Callable[..., studies.Outcome]) -> None:
+def test_without_a_right_image_in_a_class_rho_is_not_defined(judged: Callable[..., studies.StudyResult]) -> None:
     outcome = judged(trades=[400, 300, 0], wat=[380, 290, 130])
     assert verdicts(outcome)["wat has the best rho."] == "not decided here"
     assert "a class of the base is never right" in outcome.claims[-1].numbers
@@ -141,7 +141,7 @@ def test_without_a_right_image_in_a_class_rho_is_not_defined(judged: Callable[..
     ("total", "verdict"), [(0.7, "held"), (0.3, "did not hold"), (0.5, "not decided here"), (3.0, "not decided here")]
 )
 def test_the_theorem_holds_only_if_it_says_something(
-    total: float, verdict: str, judged: Callable[..., studies.Outcome]
+    total: float, verdict: str, judged: Callable[..., studies.StudyResult]
 ) -> None:
     bound = {"total": total, "measured": 0.5, "measured_low": 0.4, "measured_high": 0.6}
     outcome = judged(bound, trades=[400, 300, 100], wat=[380, 290, 180])

@@ -16,7 +16,7 @@ from classwise.data import load as load_data
 from classwise.models.penultimate import penultimate
 from classwise.studies import features
 from classwise.studies.runner.graph import Derive, Graph, Train
-from classwise.studies.runner.work import Place
+from classwise.studies.runner.work import Environment
 
 
 def first_pixel(x: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ def model(models: dict[str, Path]) -> Path:
 
 
 def built(model: Path, folder: Path, kind: str, iterations: int = 30) -> tuple[np.ndarray, np.ndarray]:
-    features.build(folder, Place(), kind, str(model), "digits", 6, iterations, 0.1, 0.5, 0)
+    features.build(folder, Environment(), kind, str(model), "digits", 6, iterations, 0.1, 0.5, 0)
     with np.load(folder / "images.npz") as content:
         return content["images"].astype(np.float32), content["labels"]
 

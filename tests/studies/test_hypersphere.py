@@ -19,7 +19,7 @@ from classwise.studies.shared.temperature_sweep import specs
 
 
 @pytest.fixture(scope="module")
-def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.Outcome]:
+def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.StudyResult]:
     out = tmp_path_factory.mktemp("study")
     options = {
         "model": [str(models["madry"])],
@@ -32,7 +32,7 @@ def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     return out, studies.run(studies.parse("hypersphere", options), out)
 
 
-def test_gains_are_differences_of_the_audits(found: tuple[Path, studies.Outcome]) -> None:
+def test_gains_are_differences_of_the_audits(found: tuple[Path, studies.StudyResult]) -> None:
     out, outcome = found
     audits = {name: cw.Audit.load(out / "jobs" / f"{name}-temperature") for name in ("madry", "he")}
     names = dict(zip(specs("pgd-2", (1.0, 50.0)), parse(list(specs("pgd-2", (1.0, 50.0)).values())), strict=True))
@@ -55,7 +55,7 @@ def test_gains_are_differences_of_the_audits(found: tuple[Path, studies.Outcome]
     assert grid.loc["he"]["inv_temperature_50"] == pytest.approx(total["he", 50.0, False])
 
 
-def test_classes_are_printed_as_in_the_paper(found: tuple[Path, studies.Outcome]) -> None:
+def test_classes_are_printed_as_in_the_paper(found: tuple[Path, studies.StudyResult]) -> None:
     out, outcome = found
     table = outcome.tables["pgd"].set_index("model")
     accuracies = {
@@ -71,7 +71,7 @@ def test_classes_are_printed_as_in_the_paper(found: tuple[Path, studies.Outcome]
 def judged(models: dict[str, Path], audit_of: Callable[..., Audit]) -> Callable[..., dict[str, studies.Claim]]:
     """The claims where each model has so many of 500 right in both classes: at 1, and at 50 in both variants."""
 
-    def judge(**right: tuple[int, int]) -> dict[str, studies.Claim]:
+    def verifier(**right: tuple[int, int]) -> dict[str, studies.Claim]:
         names = list(parse(list(specs("pgd-2", (1.0, 50.0)).values())))
         audits = {
             f"{model}-temperature": audit_of(
@@ -85,7 +85,7 @@ def judged(models: dict[str, Path], audit_of: Callable[..., Audit]) -> Callable[
         outcome = study.outcome(SimpleNamespace(audit=audits.__getitem__))  # type: ignore[arg-type]
         return {claim.text: claim for claim in outcome.claims}
 
-    return judge
+    return verifier
 
 
 def test_a_gain_that_vanishes_one_that_stays_and_one_that_never_was(

@@ -16,9 +16,9 @@ from classwise.attacks import craft, parse
 from classwise.core.errors import UserError
 from classwise.core.threat import norms
 from classwise.studies import tsne
-from classwise.studies.runner.graph import Audit, Derive, Graph, Job, Train
-from classwise.studies.runner.subjects import recipe_subject, subjects
-from classwise.studies.runner.work import Place
+from classwise.studies.runner.graph import Audit, Derive, Graph, StudyJob, Train
+from classwise.studies.runner.models_under_study import recipe_subject, subjects
+from classwise.studies.runner.work import Environment
 from classwise.training.recipe import load
 
 L2 = ("threat.norm=l2", "threat.eps=0.5")
@@ -41,11 +41,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def jobs(name: str, **options: Any) -> list[Job]:
+def jobs(name: str, **options: Any) -> list[StudyJob]:
     return studies.parse(name, {"recipe": [MADRY], **OPTIONS.get(name, {}), **options}).jobs()
 
 
-def threats(made: list[Job]) -> set[tuple[str, float]]:
+def threats(made: list[StudyJob]) -> set[tuple[str, float]]:
     """The norm and radius of every job that attacks."""
     found = [(job.options.get("norm", "linf"), job.eps) for job in made if isinstance(job, Audit)]
     found += [
@@ -141,7 +141,7 @@ def test_adversarial_features_are_made_in_l2(run: Path, tmp_path: Path) -> None:
     for number, given in enumerate(({"norm": "l2"}, {})):
         (tmp_path / str(number)).mkdir()
         tsne.mapped(
-            tmp_path / str(number), Place(), str(run / "best.pt"), "digits", "0.5", "pgd-2", 2, 3.0, 3, 0, **given
+            tmp_path / str(number), Environment(), str(run / "best.pt"), "digits", "0.5", "pgd-2", 2, 3.0, 3, 0, **given
         )
         maps.append(pd.read_csv(tmp_path / str(number) / "map.csv").query("kind == 'adversarial'"))
     assert not np.allclose(maps[0]["silhouette_class"], maps[1]["silhouette_class"])

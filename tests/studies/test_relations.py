@@ -14,9 +14,9 @@ from classwise import studies
 from classwise.core.records import CLEAN, AttackInfo, Meta, Records
 from classwise.metrics import groups, symmetry
 from classwise.results.audit_result import Audit
-from classwise.studies.runner.outcome import Done
+from classwise.studies.runner.result import Done
 
-Found = tuple[Path, studies.Outcome]
+Found = tuple[Path, studies.StudyResult]
 NAMES = ("car", "ship", "truck", "cat", "dog", "deer")
 SUPERCLASSES = {"vehicles": NAMES[:3], "animals": NAMES[3:]}
 
@@ -71,7 +71,7 @@ class OneAudit(Done):
     """A study's finished jobs, all of which are one audit."""
 
     def audit(self, name: str) -> Audit:
-        return self.desk  # type: ignore[return-value]
+        return self.workspace  # type: ignore[return-value]
 
 
 def verdicts(models: dict[str, Path], counts: np.ndarray) -> tuple[pd.Series, list[str]]:

@@ -17,13 +17,13 @@ from classwise.studies import similarity
 
 
 @pytest.fixture(scope="module")
-def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.Outcome]:
+def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.StudyResult]:
     out = tmp_path_factory.mktemp("study")
     options = {"model": str(models["madry"]), "per_class": 6, "attack": "pgd-2", "permutations": 99}
     return out, studies.run(studies.parse("similarity", options), out)
 
 
-def test_cosines_are_those_of_the_mean_logits(found: tuple[Path, studies.Outcome], models: dict[str, Path]) -> None:
+def test_cosines_are_those_of_the_mean_logits(found: tuple[Path, studies.StudyResult], models: dict[str, Path]) -> None:
     _, outcome = found
     images = load_data("digits").subset(per_class=6)
     x, y = images.batch(np.arange(len(images)))
@@ -37,7 +37,7 @@ def test_cosines_are_those_of_the_mean_logits(found: tuple[Path, studies.Outcome
         assert pairs.loc[(str(first), str(second)), "cosine"] == pytest.approx(expected, abs=1e-5)
 
 
-def test_confusion_is_the_audits(found: tuple[Path, studies.Outcome]) -> None:
+def test_confusion_is_the_audits(found: tuple[Path, studies.StudyResult]) -> None:
     out, outcome = found
     rates = cw.Audit.load(out / "jobs" / "madry-audit").confusion(rates=True)
     for row in outcome.tables["pairs"].to_dict("records"):
@@ -45,14 +45,14 @@ def test_confusion_is_the_audits(found: tuple[Path, studies.Outcome]) -> None:
         assert row["second into first (%)"] == pytest.approx(100 * rates.loc[row["second"], row["first"]])
 
 
-def test_the_correlation_is_spearmans_over_unordered_pairs(found: tuple[Path, studies.Outcome]) -> None:
+def test_the_correlation_is_spearmans_over_unordered_pairs(found: tuple[Path, studies.StudyResult]) -> None:
     _, outcome = found
     pairs, test = outcome.tables["pairs"], outcome.tables["correlation"].iloc[0]
     assert test["pairs"] == len(pairs)
     assert test["rho"] == pytest.approx(stats.spearmanr(pairs["cosine"], pairs["mean (%)"]).statistic)
 
 
-def test_everything_is_told(found: tuple[Path, studies.Outcome]) -> None:
+def test_everything_is_told(found: tuple[Path, studies.StudyResult]) -> None:
     out, outcome = found
     nothing_decided(outcome)
     assert [claim.source for claim in outcome.claims] == ["benz2020:section3.2-similarity"] * 2
@@ -109,7 +109,7 @@ def test_verdicts_go_by_the_p_value_of_either_direction() -> None:
         assert {claim.verdict for claim in study._claims("m", tests, classes.assign(n=19))} == {"not enough images"}
 
 
-def test_a_class_without_images_takes_no_part_and_too_few_are_refused(found: tuple[Path, studies.Outcome]) -> None:
+def test_a_class_without_images_takes_no_part_and_too_few_are_refused(found: tuple[Path, studies.StudyResult]) -> None:
     out, _ = found
     rows = cw.Audit.load(out / "jobs" / "madry-audit").rows()
     logits = pd.read_csv(out / "jobs" / "madry-logits" / "logits.csv").to_numpy()

@@ -17,7 +17,7 @@ from classwise import studies
 from classwise.attacks import craft, parse
 from classwise.core.errors import UserError
 from classwise.results.audit_result import Audit
-from classwise.studies.runner.work import Place
+from classwise.studies.runner.work import Environment
 from classwise.studies.shared.temperature_sweep import specs
 from classwise.studies.temperature import Temperature, _started, path
 
@@ -26,7 +26,7 @@ HUGE = 1e7  # a 1/T at which float32 has lost the gradient even of models that a
 
 
 @pytest.fixture(scope="module")
-def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.Outcome]:
+def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.StudyResult]:
     out = tmp_path_factory.mktemp("study")
     options = {"model": [str(models["madry"])], "attack": ATTACK, "inv_temperature": f"5,{HUGE}", "per_class": 5}
     return out, studies.run(studies.parse("temperature", options), out)
@@ -37,7 +37,7 @@ def digits(per_class: int) -> tuple[torch.Tensor, torch.Tensor]:
     return images.batch(np.arange(len(images)))
 
 
-def test_at_one_float32_is_pgd(found: tuple[Path, studies.Outcome], models: dict[str, Path]) -> None:
+def test_at_one_float32_is_pgd(found: tuple[Path, studies.StudyResult], models: dict[str, Path]) -> None:
     pgd = cw.audit(str(models["madry"] / "best.pt"), "digits", ATTACK, 0.15, per_class=5, progress=False)
     row = found[1].tables["float32"].query("inv_temperature == 1").iloc[0]
     by_class = pgd.by_class()
@@ -46,7 +46,7 @@ def test_at_one_float32_is_pgd(found: tuple[Path, studies.Outcome], models: dict
     assert row["change_total"] == 0
 
 
-def test_numbers_are_the_audits(found: tuple[Path, studies.Outcome]) -> None:
+def test_numbers_are_the_audits(found: tuple[Path, studies.StudyResult]) -> None:
     out, outcome = found
     audit = cw.Audit.load(out / "jobs" / "madry-temperature")
     sweep = outcome.tables["sweep"].set_index("inv_temperature")
@@ -62,7 +62,7 @@ def test_numbers_are_the_audits(found: tuple[Path, studies.Outcome]) -> None:
     assert best.loc["float32"]["accuracy"] == pytest.approx(min(totals[5.0, False], totals[HUGE, False]))
 
 
-def test_lost_gradients_are_counted(found: tuple[Path, studies.Outcome], models: dict[str, Path]) -> None:
+def test_lost_gradients_are_counted(found: tuple[Path, studies.StudyResult], models: dict[str, Path]) -> None:
     x, y = digits(5)
     model = cw.load_model(models["madry"] / "best.pt")
     x.requires_grad_()
@@ -90,7 +90,7 @@ def test_gradients_are_taken_where_the_audit_starts(models: dict[str, Path]) -> 
 
 
 def test_an_images_confidences_are_followed_step_by_step(
-    found: tuple[Path, studies.Outcome], models: dict[str, Path]
+    found: tuple[Path, studies.StudyResult], models: dict[str, Path]
 ) -> None:
     out, _ = found
     table = pd.read_csv(out / "jobs" / "madry-path" / "path.csv", dtype={"class": str, "true_class": str})
@@ -109,7 +109,7 @@ def test_an_images_confidences_are_followed_step_by_step(
     np.testing.assert_allclose(start.iloc[:, 0], start.iloc[:, 1])
 
 
-def test_everything_is_written(found: tuple[Path, studies.Outcome]) -> None:
+def test_everything_is_written(found: tuple[Path, studies.StudyResult]) -> None:
     out, outcome = found
     assert set(outcome.figures) == {"temperature", "confidence", "path_madry"}
     assert {claim.source for claim in outcome.claims} == {"tian2021:table3", "tian2020:table6", "tian2021:figure3a"}
@@ -118,10 +118,12 @@ def test_everything_is_written(found: tuple[Path, studies.Outcome]) -> None:
 
 
 @pytest.fixture
-def judged(models: dict[str, Path], audit_of: Callable[..., Audit], tmp_path: Path) -> Callable[..., studies.Outcome]:
+def judged(
+    models: dict[str, Path], audit_of: Callable[..., Audit], tmp_path: Path
+) -> Callable[..., studies.StudyResult]:
     """The outcome of a study of one model with so many right of 200 in each class: at 1, at 50, and at 50 sound."""
 
-    def judge(one: list[int], plain: list[int], sound: list[int], dead: int = 0) -> studies.Outcome:
+    def verifier(one: list[int], plain: list[int], sound: list[int], dead: int = 0) -> studies.StudyResult:
         names = list(parse(list(specs("pgd-2", (1.0, 50.0)).values())))
         audit = audit_of(dict(zip(names, (one, one, plain, sound), strict=True)), support=[200] * 3)
         rows = [(t, name, 200, dead if t > 1 else 0) for t in (1.0, 50.0) for name in audit.records.class_names]
@@ -133,14 +135,14 @@ def judged(models: dict[str, Path], audit_of: Callable[..., Audit], tmp_path: Pa
         study = Temperature(model=(str(models["madry"]),), attack="pgd-2", inv_temperature=(50.0,))
         return study.outcome(done)  # type: ignore[arg-type]
 
-    return judge
+    return verifier
 
 
-def verdicts(outcome: studies.Outcome) -> dict[str, str]:
+def verdicts(outcome: studies.StudyResult) -> dict[str, str]:
     return {claim.text: claim.verdict for claim in outcome.claims}
 
 
-def test_an_attack_that_gains_on_the_vulnerable(judged: Callable[..., studies.Outcome]) -> None:
+def test_an_attack_that_gains_on_the_vulnerable(judged: Callable[..., studies.StudyResult]) -> None:
     found = verdicts(judged([160, 120, 80], [150, 90, 30], [150, 90, 30]))
     assert found["Temperature-PGD (float32) breaks more images of madry than PGD."] == "held"
     assert found["At the best 1/T classes differ more than under PGD: CV grows."] == "held"
@@ -149,7 +151,7 @@ def test_an_attack_that_gains_on_the_vulnerable(judged: Callable[..., studies.Ou
     )
 
 
-def test_a_rise_that_is_only_rounding_is_told_from_one_that_is_not(judged: Callable[..., studies.Outcome]) -> None:
+def test_a_rise_that_is_only_rounding_is_told_from_one_that_is_not(judged: Callable[..., studies.StudyResult]) -> None:
     text = "A steep model is more robust at large 1/T than under PGD, and not only by rounding."
     rounding = judged([100, 100, 100], [160, 160, 160], [101, 101, 101], dead=150)
     assert verdicts(rounding)[text] == "did not hold"
@@ -181,10 +183,10 @@ def test_bad_options_are_refused(options: dict[str, str], message: str, models: 
 
 
 def test_an_image_that_is_not_there_is_refused(
-    models: dict[str, Path], found: tuple[Path, studies.Outcome], tmp_path: Path
+    models: dict[str, Path], found: tuple[Path, studies.StudyResult], tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match="no test image 99999"):
         path(
-            tmp_path, Place(), str(models["madry"] / "best.pt"), "digits", 0.15, ATTACK, (1.0, 5.0, HUGE), 0,
+            tmp_path, Environment(), str(models["madry"] / "best.pt"), "digits", 0.15, ATTACK, (1.0, 5.0, HUGE), 0,
             str(found[0] / "jobs" / "madry-temperature"), 99999,
         )  # fmt: skip

@@ -14,13 +14,13 @@ from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.data import load as load_data
 from classwise.studies import tsne
-from classwise.studies.runner.work import Place
+from classwise.studies.runner.work import Environment
 
 PER_CLASS, NEIGHBOURS = 5, 3
 
 
 @pytest.fixture(scope="module")
-def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.Outcome]:
+def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.StudyResult]:
     out = tmp_path_factory.mktemp("study")
     options = {"model": str(models["madry"]), "per_class": PER_CLASS, "attack": "pgd-2", "perplexity": 5}
     return out, studies.run(studies.parse("tsne", {**options, "neighbours": NEIGHBOURS}), out)
@@ -36,7 +36,7 @@ def vectors(model: torch.nn.Module) -> tuple[dict[str, np.ndarray], np.ndarray]:
         return {kind: model.features(z).numpy() for kind, z in (("clean", x), ("adversarial", moved))}, y.numpy()
 
 
-def test_numbers_are_those_of_the_features(found: tuple[Path, studies.Outcome], models: dict[str, Path]) -> None:
+def test_numbers_are_those_of_the_features(found: tuple[Path, studies.StudyResult], models: dict[str, Path]) -> None:
     _, outcome = found
     features, labels = vectors(cw.load_model(models["madry"] / "best.pt"))
     table = outcome.tables["separation"].set_index("images")
@@ -50,7 +50,7 @@ def test_numbers_are_those_of_the_features(found: tuple[Path, studies.Outcome], 
         assert table.loc[kind, "kappa"] == pytest.approx((share - chance) / (1 - chance))
 
 
-def test_both_kinds_share_a_map(found: tuple[Path, studies.Outcome]) -> None:
+def test_both_kinds_share_a_map(found: tuple[Path, studies.StudyResult]) -> None:
     out, outcome = found
     images = pd.read_csv(out / "jobs" / "madry-map" / "map.csv")
     first, second = (images.loc[images["kind"] == kind, "index"].tolist() for kind in ("clean", "adversarial"))
@@ -62,11 +62,20 @@ def test_both_kinds_share_a_map(found: tuple[Path, studies.Outcome]) -> None:
 
 
 def test_the_map_is_the_same_again(
-    found: tuple[Path, studies.Outcome], models: dict[str, Path], tmp_path: Path
+    found: tuple[Path, studies.StudyResult], models: dict[str, Path], tmp_path: Path
 ) -> None:
     out, _ = found
     tsne.mapped(
-        tmp_path, Place(), str(models["madry"] / "best.pt"), "digits", 0.15, "pgd-2", PER_CLASS, 5.0, NEIGHBOURS, 0
+        tmp_path,
+        Environment(),
+        str(models["madry"] / "best.pt"),
+        "digits",
+        0.15,
+        "pgd-2",
+        PER_CLASS,
+        5.0,
+        NEIGHBOURS,
+        0,
     )
     first, second = (pd.read_csv(folder / "map.csv") for folder in (out / "jobs" / "madry-map", tmp_path))
     pd.testing.assert_frame_equal(first, second)
@@ -137,4 +146,4 @@ def test_what_cannot_be_mapped(
 ) -> None:
     settings = {"attack": "pgd-1", "per_class": PER_CLASS, "perplexity": 5.0, "neighbours": 3, "seed": 0, **options}
     with pytest.raises(UserError, match=message.replace("|", r"\|")):
-        tsne.mapped(tmp_path, Place(), str(models["madry"] / "best.pt"), "digits", 0.15, **settings)  # type: ignore[arg-type]
+        tsne.mapped(tmp_path, Environment(), str(models["madry"] / "best.pt"), "digits", 0.15, **settings)  # type: ignore[arg-type]

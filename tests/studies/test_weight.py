@@ -14,7 +14,7 @@ from classwise.core.errors import UserError
 from classwise.studies.runner.graph import Train
 from classwise.training import recipe
 
-Found = tuple[Path, studies.Outcome]
+Found = tuple[Path, studies.StudyResult]
 #: Small batches, so that there is something learned within a second.
 LEARNING = (*QUICK, "train.epochs=2", "train.batch=16")
 

@@ -14,7 +14,7 @@ from classwise.studies.weight_norm import WeightNorm
 
 
 @pytest.fixture(scope="module")
-def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.Outcome]:
+def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.StudyResult]:
     out = tmp_path_factory.mktemp("study")
     study = studies.parse(
         "weight-norm", {"model": [str(folder) for folder in models.values()], "per_class": 5, "attack": "pgd-2"}
@@ -22,21 +22,23 @@ def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     return out, studies.run(study, out)
 
 
-def test_norms_are_those_of_the_last_layers_rows(found: tuple[Path, studies.Outcome], models: dict[str, Path]) -> None:
+def test_norms_are_those_of_the_last_layers_rows(
+    found: tuple[Path, studies.StudyResult], models: dict[str, Path]
+) -> None:
     _, outcome = found
     weight = cw.load_model(models["madry"] / "best.pt").head.weight.detach().numpy()
     norms = outcome.tables["norms"].query("model == 'madry'")["norm"]
     np.testing.assert_allclose(norms, np.sqrt((weight**2).sum(axis=1)), rtol=1e-5)
 
 
-def test_accuracies_are_the_audits(found: tuple[Path, studies.Outcome]) -> None:
+def test_accuracies_are_the_audits(found: tuple[Path, studies.StudyResult]) -> None:
     out, outcome = found
     audit = cw.Audit.load(out / "jobs" / "madry-audit")
     shown = outcome.tables["norms"].query("model == 'madry'")["robust"]
     np.testing.assert_allclose(shown, 100 * audit.by_class()["accuracy"])
 
 
-def test_each_model_gets_a_verdict_and_everything_is_written(found: tuple[Path, studies.Outcome]) -> None:
+def test_each_model_gets_a_verdict_and_everything_is_written(found: tuple[Path, studies.StudyResult]) -> None:
     out, outcome = found
     nothing_decided(outcome)
     assert [claim.source for claim in outcome.claims] == ["tian2020:figure4"] * 2

@@ -21,7 +21,7 @@ import torch
 import classwise as cw
 from classwise.cli.main import main
 from classwise.models import read_checkpoint
-from classwise.training.step import Stepper
+from classwise.training.step import TrainStep
 from classwise.training.train import Trained
 
 NET = """
@@ -121,9 +121,9 @@ def run(tree: dict[str, Any], out: Path, **rest: Any) -> Trained:
 @contextmanager
 def dying_after(steps: int) -> Iterator[None]:
     """The process ends after so many steps, before anything is made of the last one."""
-    left, step = [steps], Stepper.__call__
+    left, step = [steps], TrainStep.__call__
 
-    def mortal(self: Stepper, *args: Any, **kwargs: Any) -> Any:
+    def mortal(self: TrainStep, *args: Any, **kwargs: Any) -> Any:
         found = step(self, *args, **kwargs)
         left[0] -= 1
         if left[0] == 0:
@@ -131,7 +131,7 @@ def dying_after(steps: int) -> Iterator[None]:
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Stepper, "__call__", mortal)
+        patch.setattr(TrainStep, "__call__", mortal)
         with pytest.raises(Killed):
             yield
 

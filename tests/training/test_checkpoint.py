@@ -18,7 +18,7 @@ from torch import nn
 from classwise.core.errors import UserError
 from classwise.data import load as load_data
 from classwise.training import pseudo
-from classwise.training.checkpoint import Checkpoints, Progress
+from classwise.training.checkpoint import Checkpoints, TrainingState
 
 AT_EVERY_STEP: dict[str, Any] = {"save_minutes": 0}
 
@@ -180,7 +180,7 @@ def test_a_write_cut_short_is_the_same_error(tmp_path: Path) -> None:
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
         with pytest.raises(UserError, match=r"cannot write .*best\.pt: File too large\. The checkpoint before it is"):
-            checkpoints.save("best.pt", nn.Linear(1000, 100), Progress({}))
+            checkpoints.save("best.pt", nn.Linear(1000, 100), TrainingState({}))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(tmp_path.iterdir())

@@ -13,7 +13,7 @@ from small_runs import assert_same_run, content, run, small
 
 from classwise.core.stopping import exit_code
 from classwise.training.interrupt import Interrupted, interruptible
-from classwise.training.step import Stepper
+from classwise.training.step import TrainStep
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -51,17 +51,17 @@ def test_what_was_asked_is_done_after_the_step_with_everything_saved(
     steps: int, place: tuple[int, int], number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the first of an epoch's three steps, after its last one, and in the second epoch."""
-    tree, step, done = small(tmp_path, "dropping"), Stepper.__call__, []
+    tree, step, done = small(tmp_path, "dropping"), TrainStep.__call__, []
     run(tree, tmp_path / "whole")
 
-    def interrupted(self: Stepper, *args: Any) -> Any:
+    def interrupted(self: TrainStep, *args: Any) -> Any:
         done.append(step(self, *args))
         if len(done) == steps:
             os.kill(os.getpid(), number)
         return done[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(Stepper, "__call__", interrupted)
+        patch.setattr(TrainStep, "__call__", interrupted)
         with pytest.raises(Interrupted) as stopped:
             run(tree, tmp_path / "run")
     assert exit_code(stopped.value) == 128 + number

@@ -27,8 +27,8 @@ from classwise.methods.method import Batch, Loss, State
 from classwise.models import load_model
 from classwise.results.audit_result import Audit
 from classwise.training import history, loop, prepare, pseudo
+from classwise.training.epoch_records import EpochRecords, meta_of, to_records
 from classwise.training.processes import Processes
-from classwise.training.seen import Seen, meta_of, to_records
 
 SHRUNK = [
     "data.per_class=9", "data.validation=3", "train.epochs=2", "train.batch=32", 'validate.attack=["pgd-2"]',
@@ -244,8 +244,8 @@ def normed() -> nn.Sequential:
 
 def test_a_follower_keeps_up_with_the_weights() -> None:
     net, x = normed().eval(), torch.rand(16, 1, 8, 8, generator=torch.Generator().manual_seed(1))
-    follower = follow(net, x)
-    assert follower.fast.folded == 1
+    synced_copy = follow(net, x)
+    assert synced_copy.fast.folded == 1
     optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
     for _ in range(3):
         net.train()
@@ -254,9 +254,9 @@ def test_a_follower_keeps_up_with_the_weights() -> None:
         optimizer.step()
         net.eval()
         with torch.no_grad():
-            assert (follower.fast(x) - net(x)).abs().max() > 1e-3  # it is behind
-            follower.refresh()
-            torch.testing.assert_close(follower.fast(x), net(x), atol=1e-5, rtol=1e-5)
+            assert (synced_copy.fast(x) - net(x)).abs().max() > 1e-3  # it is behind
+            synced_copy.refresh()
+            torch.testing.assert_close(synced_copy.fast(x), net(x), atol=1e-5, rtol=1e-5)
 
 
 def test_an_attack_in_eval_mode_leaves_neither_gradients_nor_statistics(
@@ -310,14 +310,14 @@ def test_an_example_seen_twice_counts_as_last_seen_whichever_process_saw_it() ->
         y = torch.tensor(labels)
         return y, Loss(torch.zeros(len(y)), 5.0 * torch.nn.functional.one_hot(y, 3))
 
-    first, second = Seen(), Seen()
+    first, second = EpochRecords(), EpochRecords()
     y, loss = batch(0, 1)
     first.add(0, torch.tensor([10, 11]), y, loss)
     second.add(0, torch.tensor([12]), *batch(2))
     first.add(1, torch.tensor([12]), torch.tensor([2]), batch(0)[1])  # the first process has the second sight of 12
     second.add(1, torch.tensor([13]), torch.tensor([-1]), batch(0)[1])  # has no label, so is not recorded
     parts = [seen.columns(Processes()) for seen in (first, second)]
-    together = Seen(parts).columns(Processes())
+    together = EpochRecords(parts).columns(Processes())
     records = to_records(together, meta_of(("a", "b", "c"), "linf", 0.1, 0))
     assert records.index.tolist() == [10, 11, 12]
     assert records.prediction.tolist() == [0, 1, 0]

@@ -17,7 +17,7 @@ from torch import nn
 import classwise as cw
 from classwise.core.errors import UserError
 from classwise.data.images import ArrayPixels, Images
-from classwise.training.step import Stepper
+from classwise.training.step import TrainStep
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a class that is not there": (
@@ -71,7 +71,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_is_wrong_is_said_before_the_first_epoch(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Stepper, "__call__", lambda *args: pytest.fail("a step was taken"))
+    monkeypatch.setattr(TrainStep, "__call__", lambda *args: pytest.fail("a step was taken"))
     parts, message = WRONG[what]
     with pytest.raises(UserError, match=message):
         run(small(tmp_path, **parts), tmp_path / "run", root=tmp_path / "data", device="cpu")

@@ -19,7 +19,7 @@ from classwise.core.errors import UserError, unknown
 
 __all__ = ["Attack", "Model", "Rows", "craft", "describe", "names", "parse", "settings", "usage", "written"]
 
-_NOT_ATTACKS = {"rows"}
+_NOT_ATTACKS = {"attack", "foreign", "hyperplane"}
 _SUITES = {"autoattack"}  # several attacks under one name: their classes have `members`
 
 

@@ -77,20 +77,20 @@ def seeks_distance(attack: Attack) -> bool:
     return bool(getattr(attack, "minimal", False))
 
 
-def fresh(x: Tensor, y: Tensor, eps: Radius, key: Tensor, restart: Tensor | int = 0) -> Rows:
+def initial_rows(x: Tensor, y: Tensor, eps: Radius, key: Tensor, restart: Tensor | int = 0) -> Rows:
     """The columns every attack starts from."""
     radius = eps if isinstance(eps, Tensor) and eps.ndim else torch.full((len(x),), float(eps), dtype=x.dtype)
     zeros = torch.zeros(len(x), dtype=torch.int64, device=x.device)
     return {"x": x, "y": y, "eps": radius.to(x.device, x.dtype), "key": key, "t": zeros, "restart": zeros + restart}
 
 
-def over(rows: Rows, steps: int) -> Tensor:
+def finished(rows: Rows, steps: int) -> Tensor:
     """Whose attack has come to its end."""
     ended = rows["t"] >= steps
     return ended | rows["done"] if "done" in rows else ended
 
 
-def handed_over(rows: Rows, seeking: bool = False) -> Tensor:
+def final_point(rows: Rows, seeking: bool = False) -> Tensor:
     """The point an attack gives for each example: `x_best` if it keeps one, else the last `x_adv`.
 
     An attack that looks for the nearest point gives the clean image where it found none in the ball; when `seeking`
@@ -161,12 +161,12 @@ def craft(
     best_loss = torch.full((len(x),), float("-inf"), device=x.device)
     for restart in range(attack.restarts):
         keys = rng.keys_from(generator, len(x), x.device) if key is None else rng.keys(restart, key)
-        rows = attack.begin(model, fresh(x, y, eps, keys, restart), norm)
+        rows = attack.begin(model, initial_rows(x, y, eps, keys, restart), norm)
         for _ in range(attack.steps):
-            if over(rows, attack.steps).all():
+            if finished(rows, attack.steps).all():
                 break
             rows = attack.advance(model, rows, norm)
-        point = handed_over(rows)
+        point = final_point(rows)
         if attack.restarts == 1:
             return point
         with torch.no_grad():

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from classwise import attacks
-from classwise.attacks.attack import Attack, Model, Rows, for_classes, fresh, handed_over, over, select
+from classwise.attacks.attack import Attack, Model, Rows, final_point, finished, for_classes, initial_rows, select
 from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.core.threat import Norm
@@ -167,11 +167,11 @@ def attacks_in(given: Attack | str) -> list[Attack]:
 
 def crafted(attack: Attack, model: Model, rows: Rows, norm: Norm) -> Tensor:
     """The points the attack ends with on `model`, from the examples' own random numbers."""
-    own = fresh(rows["x"], rows["y"], rows["eps"], rows["key"], rows["restart"] % attack.restarts)
+    own = initial_rows(rows["x"], rows["y"], rows["eps"], rows["key"], rows["restart"] % attack.restarts)
     own = attack.begin(model, own, norm)
-    while not over(own, attack.steps).all():
+    while not finished(own, attack.steps).all():
         own = attack.advance(model, own, norm)
-    return handed_over(own)
+    return final_point(own)
 
 
 def _fingerprint(model: nn.Module) -> str:

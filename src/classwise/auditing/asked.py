@@ -24,7 +24,7 @@ from classwise.core.records import AttackInfo, digest
 from classwise.core.spec import number
 from classwise.core.storage import file_digest
 from classwise.data.images import Images
-from classwise.engine import jobs
+from classwise.engine import evaluation
 
 _NOT_SETTINGS = {"out", "overwrite", "progress", "download"}  # the same records with and without
 _WRITTEN_APART = {"model", "data", "attacks", "attack", "eps", "classes", "normalize", "class_names"}
@@ -66,12 +66,18 @@ class Asked:
 
 
 def in_folder(
-    job: jobs.Job, folder: Path, asked: Asked, coverage: str, amp: str | None, confidence: float, overwrite: bool
-) -> jobs.Job:
+    job: evaluation.Evaluation,
+    folder: Path,
+    asked: Asked,
+    coverage: str,
+    amp: str | None,
+    confidence: float,
+    overwrite: bool,
+) -> evaluation.Evaluation:
     """The job with a run folder: cut into parts, or with the parts of the run that is there already."""
     assert isinstance(job.model, nn.Module)
     example = job.images.batch(np.arange(min(8, len(job.images))))[0].to(job.device)
-    plan = jobs.plan(job.fast, example, len(job.images), job.attacks, job.plan.batch, job.plan.workers)
+    plan = evaluation.plan(job.fast, example, len(job.images), job.attacks, job.plan.batch, job.plan.workers)
     config = {
         "audit": {
             "norm": job.norm,

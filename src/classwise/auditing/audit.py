@@ -43,8 +43,8 @@ from classwise.core.threat import Norm
 from classwise.core.trust import trusting
 from classwise.core.version import __version__
 from classwise.data.images import Images
-from classwise.engine import jobs, run
-from classwise.engine.attack_copy import AMP, Fast, accelerate
+from classwise.engine import evaluation, run
+from classwise.engine.attack_copy import AMP, AttackCopy, accelerate
 from classwise.engine.batch_size import at_most, choose_batch, choose_workers
 from classwise.models import check_model
 from classwise.results import findings as record_findings
@@ -193,7 +193,7 @@ def prepare(
     curve: Mapping[str, float],
     settings: Settings,
     was_training: bool,
-) -> tuple[jobs.Job, list[record_findings.Finding]]:
+) -> tuple[evaluation.Evaluation, list[record_findings.Finding]]:
     """Check model and data against each other, look for findings, and decide how the work is done."""
     device = device_of(model)
     if settings.amp and device.type == "cpu":
@@ -212,15 +212,15 @@ def prepare(
     findings = sanity.inspect(model, sample, attacks, settings.norm, was_training, settings.eot, threat.eps)
     _stop_if_hopeless(findings, settings.force)
     randomised = any(finding.code == "randomised" for finding in findings)
-    fast = Fast(model, 0, ()) if black_box else accelerate(model, example, fold=settings.fold and not randomised)
+    fast = AttackCopy(model, 0, ()) if black_box else accelerate(model, example, fold=settings.fold and not randomised)
     alone = randomised or fast.model is model  # a model that cannot be copied cannot serve several threads
     workers = 1 if alone else settings.workers or choose_workers(device)
     room = settings.batch_size or choose_batch(model, example, workers)
     batch = settings.batch_size or at_most(room, len(images))
     if not black_box:  # those have a batch size of their own
         fast = dataclasses.replace(fast, most=room, amp=settings.amp)
-    infos = jobs.attack_infos(attacks, settings.protocol, settings.coverage)
-    job = jobs.Job(
+    infos = evaluation.attack_infos(attacks, settings.protocol, settings.coverage)
+    job = evaluation.Evaluation(
         model,
         fast,
         images,
@@ -228,14 +228,14 @@ def prepare(
         settings.norm,
         base,
         Meta(images.class_names, images.superclasses, settings.norm, threat.eps, settings.seed, infos, _versions()),
-        jobs.Plan(batch, len(images), workers),
+        evaluation.BatchPlan(batch, len(images), workers),
         device,
         settings.protocol,
         settings.eot,
         settings.probs if settings.probs is not None else images.num_classes <= MOST_PROBS,
         save_adversarial=settings.save_adversarial,
     )
-    return jobs.along(job, curve) if curve else job, findings
+    return evaluation.along(job, curve) if curve else job, findings
 
 
 def _require_gradient_free(attacks: Mapping[str, Attack]) -> None:
@@ -269,7 +269,7 @@ def _acceleration(note: str) -> record_findings.Finding:
     )
 
 
-def _timing(stats: Mapping[str, Mapping[str, float]], wall: float, job: jobs.Job) -> dict[str, Any]:
+def _timing(stats: Mapping[str, Mapping[str, float]], wall: float, job: evaluation.Evaluation) -> dict[str, Any]:
     """Seconds, passes and counts per attack over the whole run, and the wall time of this call."""
     return {
         "wall_seconds": round(wall, 3),

@@ -33,7 +33,7 @@ from classwise.core.run_lock import one_writer
 from classwise.core.threat import Norm
 from classwise.core.trust import trusting
 from classwise.data.images import Images, IntArray
-from classwise.engine import jobs, run
+from classwise.engine import evaluation, run
 from classwise.engine.attacked import Attacked
 from classwise.metrics import accuracy
 from classwise.results.search_result import SearchResult
@@ -117,7 +117,7 @@ def find_worst(
     return found
 
 
-def _marked(job: jobs.Job) -> jobs.Job:
+def _marked(job: evaluation.Evaluation) -> evaluation.Evaluation:
     """The job whose rows say that only some examples were attacked, so that no audit goes on in its run folder."""
     infos = {
         name: info if name == CLEAN else dataclasses.replace(info, settings={**info.settings, "find_worst": True})
@@ -126,14 +126,14 @@ def _marked(job: jobs.Job) -> jobs.Job:
     return dataclasses.replace(job, meta=dataclasses.replace(job.meta, attacks=infos))
 
 
-def _clean(job: jobs.Job, progress: bool | None) -> Records:
+def _clean(job: evaluation.Evaluation, progress: bool | None) -> Records:
     """The clean row of every image, in their order."""
     with progress_bar(len(job.images), [CLEAN], progress) as report:
         return run.evaluate(dataclasses.replace(job, attacks={}, report=report))
 
 
 def _race(
-    job: jobs.Job, clean: Records, confidence: float, tolerance: float, progress: bool | None
+    job: evaluation.Evaluation, clean: Records, confidence: float, tolerance: float, progress: bool | None
 ) -> tuple[Standing, Records]:
     """Let the classes race; the rows are those of the images the race asked for, whatever else the folder holds."""
     queues = _queues(job.images, clean.correct, job.meta.seed)

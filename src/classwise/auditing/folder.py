@@ -22,7 +22,7 @@ from classwise.core.records import digest
 from classwise.core.run_folder import damaged, read_config, same
 from classwise.core.storage import remove, write_text
 from classwise.data.images import Images
-from classwise.engine.jobs import Plan
+from classwise.engine.evaluation import BatchPlan
 from classwise.results.audit_result import refuse_other_kind
 
 #: All that an audit or a search leaves, and the mark of a study whose job it was; what says that it is finished first.
@@ -49,7 +49,7 @@ def fingerprint_data(images: Images) -> str:
     return digest(np.concatenate([np.frombuffer(part.tobytes(), np.uint8) for part in parts]))
 
 
-def settle(folder: Path, config: Mapping[str, Any], plan: Plan, overwrite: bool = False) -> Plan:
+def settle(folder: Path, config: Mapping[str, Any], plan: BatchPlan, overwrite: bool = False) -> BatchPlan:
     """Make the run folder, or check that it was made with these settings; return the plan the run began with."""
     path = folder / "config.toml"
     refuse_other_kind(folder, "audit")
@@ -69,11 +69,11 @@ def settle(folder: Path, config: Mapping[str, Any], plan: Plan, overwrite: bool 
     return _resume(path, config)
 
 
-def _resume(path: Path, config: Mapping[str, Any]) -> Plan:
+def _resume(path: Path, config: Mapping[str, Any]) -> BatchPlan:
     """The plan a run began with, as the folder has it, once its settings are found to be these."""
     stored = read_config(path.parent)
     try:
-        plan = Plan(**stored.pop("plan"))
+        plan = BatchPlan(**stored.pop("plan"))
     except (KeyError, TypeError, UserError) as error:
         raise damaged(path, str(error)) from error
     check_same(path.parent, stored, config)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
-from classwise.attacks.attack import Attack, Rows, fresh, handed_over, needs_gradient, select
+from classwise.attacks.attack import Attack, Rows, final_point, initial_rows, needs_gradient, select
 from classwise.attacks.pgd import Pgd
 from classwise.core import rng
 from classwise.core.format import percent
@@ -202,7 +202,7 @@ def _zero_radius(model: nn.Module, sample: Sample, attack: Attack, norm: Norm) -
     rows = _begun(attack, model, sample, few, 0.0, norm)
     if attack.steps:
         rows = attack.advance(model, rows, norm)
-    x_adv = handed_over(rows)
+    x_adv = final_point(rows)
     with torch.no_grad():
         differing = model(x_adv).argmax(1) != sample.logits[few].argmax(1)
     if differing.any():
@@ -246,7 +246,7 @@ def _loss(model: nn.Module, sample: Sample, attack: Attack, norm: Norm, eps: flo
     for _ in range(min(attack.steps, _STEPS)):
         rows = attack.advance(model, rows, norm)
     with torch.no_grad():
-        begin, end = (float(cross_entropy(model(x), rows["y"]).mean()) for x in (first, handed_over(rows)))
+        begin, end = (float(cross_entropy(model(x), rows["y"]).mean()) for x in (first, final_point(rows)))
     if end < begin:
         yield Finding(
             "loss_falls",
@@ -261,4 +261,4 @@ def _begun(attack: Attack, model: nn.Module, sample: Sample, which: Tensor, eps:
     """The attack's rows for some images of the sample, before the first step."""
     x, y = sample.x[which], sample.y[which]
     keys = rng.keys_from(torch.Generator().manual_seed(0), len(x), x.device)
-    return attack.begin(model, fresh(x, y, eps, keys), norm)
+    return attack.begin(model, initial_rows(x, y, eps, keys), norm)

@@ -18,8 +18,8 @@ from classwise.core.errors import UserError, unknown
 from classwise.core.stopping import exit_code
 
 if TYPE_CHECKING:
-    from classwise.studies import Outcome, Study
-    from classwise.studies.reproduction.reproduce import Plan as ReproductionPlan
+    from classwise.studies import Study, StudyResult
+    from classwise.studies.reproduction.reproduce import ReproductionPlan as ReproductionPlan
 
 _PROBING = 120.0  # seconds that a dry run of a study may measure in all
 
@@ -252,9 +252,9 @@ def _where(
     retries: int,
 ) -> tuple[Any, Any]:
     from classwise.studies.runner.engines import Resources
-    from classwise.studies.runner.work import Place
+    from classwise.studies.runner.work import Environment
 
-    place = Place(None if root is None else str(root), download, device, trust=trust)
+    place = Environment(None if root is None else str(root), download, device, trust=trust)
     return place, Resources(jobs, cpus, gpus, retries)
 
 
@@ -273,12 +273,12 @@ def _conduct(
     use: Mapping[str, Path],
     pool: Path | None,
     progress: bool | None,
-) -> Outcome:
-    from classwise.studies.runner.study import conduct
+) -> StudyResult:
+    from classwise.studies.runner.study import run_jobs
 
     with _watching(progress) as watch:
         try:
-            return conduct(
+            return run_jobs(
                 chosen, folder, place=place, engine_spec=engine, resources=resources, use=use, pool=pool, watch=watch
             )
         except KeyboardInterrupt as stop:
@@ -314,14 +314,14 @@ def _show_plan(
     from classwise.studies.runner.estimate import estimate, show
     from classwise.studies.runner.graph import Graph
     from classwise.studies.runner.study import check_given
-    from classwise.studies.runner.work import Desk
+    from classwise.studies.runner.work import Workspace
 
-    desk = Desk(folder, Graph.of(chosen.jobs()), place, pool)
+    workspace = Workspace(folder, Graph.of(chosen.jobs()), place, pool)
     for name, given in use.items():
-        check_given(desk, name, given)
+        check_given(workspace, name, given)
     with Console(stderr=True).status("planning …") as status:
         found = estimate(
-            desk,
+            workspace,
             resources,
             given=use,
             budget=budget,
@@ -331,10 +331,10 @@ def _show_plan(
     show(found, resources)
 
 
-def _finish(outcome: Outcome, folder: Path, title: str, settings: Mapping[str, object]) -> None:
+def _finish(outcome: StudyResult, folder: Path, title: str, settings: Mapping[str, object]) -> None:
     """Write what a study came to, and show it."""
     from classwise.show import tables
-    from classwise.studies.runner.outcome import shown, words, write
+    from classwise.studies.runner.result import shown, words, write
 
     write(outcome, folder, title, settings)
     console = Console()

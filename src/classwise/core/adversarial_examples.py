@@ -21,7 +21,7 @@ import numpy as np
 from classwise.core.errors import UserError
 from classwise.core.records import Array
 from classwise.core.run_folder import attack_files
-from classwise.core.storage import file_digest, whole_file
+from classwise.core.storage import atomic_write, file_digest
 
 KEYS = ("index", "label", "prediction", "survives", "exact", "rounded", "clean")
 
@@ -38,7 +38,7 @@ def write(path: Path, attack: str, index: Array, label: Array, prediction: Array
     values = (index, label, prediction, prediction != label, exact, rounded(exact).transpose(0, 2, 3, 1), clean)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, attack=np.array(attack), **dict(zip(KEYS, values, strict=True)))
-    with whole_file(path) as handle:
+    with atomic_write(path) as handle:
         handle.write(buffer.getvalue())
     return hashlib.sha256(buffer.getvalue()).hexdigest()
 

@@ -10,7 +10,7 @@ class UserError(ValueError):
     """Something the caller gave is wrong; the command line prints it without a traceback."""
 
 
-def place_of(name: str | int, names: Sequence[str], kind: str) -> int:
+def index_of(name: str | int, names: Sequence[str], kind: str) -> int:
     """The number of something given by name or number; an error with the near miss where there is none."""
     text = str(name).strip()
     if text in names:

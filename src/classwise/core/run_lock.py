@@ -24,7 +24,7 @@ from typing import ParamSpec, TypeVar
 import filelock
 
 from classwise.core.errors import UserError
-from classwise.core.storage import sweep, whole_file
+from classwise.core.storage import atomic_write, sweep
 
 LOCK, WRITER = ".lock", ".writer.json"
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -85,7 +85,7 @@ def writing(folder: str | Path | None, wait: bool = False) -> Iterator[None]:
     try:
         for below in (key, *(path for path in key.iterdir() if path.is_dir())):
             sweep(below)  # nobody else writes here: what is partial is of a killed one
-        with contextlib.suppress(OSError), whole_file(key / WRITER) as handle:  # a full disk is others' to report
+        with contextlib.suppress(OSError), atomic_write(key / WRITER) as handle:  # a full disk is others' to report
             handle.write(json.dumps(asdict(Writer.this())).encode())
         yield
     finally:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from classwise.core.errors import UserError
-from classwise.core.storage import whole_file
+from classwise.core.storage import atomic_write
 
 _FORMAT = 2  # 1, without a digest, has no such key
 _META, _DIGEST = b"classwise", b"classwise.digest"
@@ -25,7 +25,7 @@ def write(path: Path, columns: Mapping[str, pa.Array], meta: str) -> None:
     table = pa.table(dict(columns))
     text = json.dumps({"format": _FORMAT, **json.loads(meta)}).encode()
     table = table.replace_schema_metadata({_META: text, _DIGEST: _digest(table, text).encode()})
-    with whole_file(path) as handle:
+    with atomic_write(path) as handle:
         pq.write_table(table, handle, compression="zstd", write_page_checksum=True)
 
 

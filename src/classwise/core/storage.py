@@ -25,7 +25,7 @@ _LONGEST = 50  # letters of a file's name that its partial file repeats, so that
 
 
 @contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """A file to write that appears under its name only when it is complete: written beside, synced, renamed.
 
     A symlink's target is written, and an existing file keeps its permission bits. A device, a pipe or one of this
@@ -137,7 +137,7 @@ def file_digest(path: Path) -> str:
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all: beside, then renamed."""
     try:
-        with whole_file(path) as handle:
+        with atomic_write(path) as handle:
             handle.write(text.encode())
     except OSError as error:
         raise UserError(

@@ -13,7 +13,7 @@ from types import ModuleType
 
 from classwise.core import spec as specs
 from classwise.core.arguments import checked
-from classwise.core.errors import UserError, place_of, unknown
+from classwise.core.errors import UserError, index_of, unknown
 from classwise.data.images import Images
 from classwise.data.tensors import from_user
 
@@ -46,7 +46,7 @@ def class_names(spec: str) -> tuple[str, ...] | None:
     names: tuple[str, ...] | None = getattr(_module(name), "CLASS_NAMES", None)
     if names is None:
         return class_names(options["of"]) if "of" in options else None
-    gone = {place_of(text, names, f"class of {name}") for text in options.get("exclude", "").split("|") if text}
+    gone = {index_of(text, names, f"class of {name}") for text in options.get("exclude", "").split("|") if text}
     return tuple(known for number, known in enumerate(names) if number not in gone)
 
 

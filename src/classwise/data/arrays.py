@@ -14,7 +14,7 @@ import numpy as np
 
 from classwise.core.errors import UserError
 from classwise.core.records import Array
-from classwise.core.storage import whole_file
+from classwise.core.storage import atomic_write
 from classwise.data.images import ArrayPixels, Images, IntArray, check_split
 from classwise.data.tensors import from_user
 
@@ -47,5 +47,5 @@ def load(root: str | Path, split: str = "test", download: bool = False, file: st
 
 def save(path: Path, images: Array, labels: IntArray, class_names: tuple[str, ...], split: str = "train") -> None:
     """Write an archive that `load` reads, whole or not at all."""
-    with whole_file(path) as handle:
+    with atomic_write(path) as handle:
         np.savez(handle, images=images, labels=labels, class_names=np.array(class_names), split=np.array(split))

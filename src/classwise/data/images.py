@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from classwise.core.errors import UserError, place_of, unknown
+from classwise.core.errors import UserError, index_of, unknown
 from classwise.core.spec import Count, Seed, convert
 
 IntArray = npt.NDArray[np.int64]
@@ -151,7 +151,7 @@ class Images:
 
     def class_number(self, name: str | int) -> int:
         """The number of a class given by name or number."""
-        return place_of(name, self.class_names, f"class of {self.name}")
+        return index_of(name, self.class_names, f"class of {self.name}")
 
 
 def _check_names(names: Sequence[str], data: str) -> None:

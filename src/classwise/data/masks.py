@@ -20,7 +20,7 @@ from scipy import ndimage
 
 from classwise.core import rng
 from classwise.core.errors import UserError
-from classwise.core.storage import whole_file
+from classwise.core.storage import atomic_write
 from classwise.data.images import IntArray
 
 BoolArray = npt.NDArray[np.bool_]
@@ -115,7 +115,7 @@ def write(masks: Masks, path: str | Path) -> None:
     if path.suffix != ".npz":
         raise UserError(f"masks are written as .npz, got {path}.")
     known = {} if masks.converged is None else {"converged": masks.converged}
-    with whole_file(path) as handle:
+    with atomic_write(path) as handle:
         np.savez_compressed(handle, masks=masks.array, index=masks.positions, **known)  # type: ignore[arg-type]
 
 

@@ -37,7 +37,7 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 @dataclass(frozen=True)
-class Fast:
+class AttackCopy:
     """A model for gradient passes, how many batch-norms were folded away, and a note for each thing not done."""
 
     model: Model
@@ -93,7 +93,7 @@ def trains_channels_last(model: nn.Module, device: torch.device) -> bool:
     return device.type == "cuda" or (device.type == "cpu" and not any(narrow))
 
 
-def accelerate(model: nn.Module, example: Tensor, fold: bool = True) -> Fast:
+def accelerate(model: nn.Module, example: Tensor, fold: bool = True) -> AttackCopy:
     """A channels-last copy of `model` without parameter gradients, folded; it must agree with it on `example`.
 
     Falls back, with a note, to folding inside `nn.Sequential`s where the model cannot be traced, and to an unfolded
@@ -105,14 +105,14 @@ def accelerate(model: nn.Module, example: Tensor, fold: bool = True) -> Fast:
             left_over = {id(tensor): tensor.detach() for tensor in _held(model) if not tensor.is_leaf}
             plain = copy.deepcopy(model, left_over).eval()
     except Exception as error:  # deepcopy runs the model's own code, which may raise anything
-        return Fast(model, 0, (f"the model cannot be copied ({_first_line(error)}); attacks run on it as it is",))
+        return AttackCopy(model, 0, (f"the model cannot be copied ({_first_line(error)}); attacks run on it as it is",))
     for parameter in plain.parameters():
         parameter.requires_grad_(False)
     if example.device.type != "mps":
         plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     multiple = filling(plain, example.device)
     if not fold or not any(isinstance(module, _NORMS) for module in plain.modules()):
-        return Fast(plain, 0, (), multiple)
+        return AttackCopy(plain, 0, (), multiple)
     with torch.no_grad():
         expected = model(example)
     for attempt in (_fold_traced, _fold_sequential):
@@ -124,10 +124,10 @@ def accelerate(model: nn.Module, example: Tensor, fold: bool = True) -> Fast:
             notes.append(f"{attempt.__name__.strip('_')} failed ({_first_line(error)})")
             continue
         if agrees and pairs:
-            return Fast(folded, len(pairs), tuple(notes), multiple, pairs)
+            return AttackCopy(folded, len(pairs), tuple(notes), multiple, pairs)
         if not agrees:
             notes.append(f"{attempt.__name__.strip('_')} changed the model's answer and was not used")
-    return Fast(plain, 0, (*notes, "batch-norm was not folded; attacks run on an unfolded copy"), multiple)
+    return AttackCopy(plain, 0, (*notes, "batch-norm was not folded; attacks run on an unfolded copy"), multiple)
 
 
 def _first_line(error: Exception) -> str:
@@ -242,11 +242,11 @@ def _fold_sequential(model: nn.Module) -> tuple[nn.Module, _Pairs]:
 
 
 @dataclass(frozen=True)
-class Follower:
+class SyncedAttackCopy:
     """A fast copy of a model in training, for its attacks; `refresh` brings it up to the current weights."""
 
     model: nn.Module
-    fast: Fast
+    fast: AttackCopy
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -267,12 +267,12 @@ class Follower:
             tensor.copy_(theirs[name])
 
 
-def follow(model: nn.Module, example: Tensor, fold: bool = True) -> Follower:
+def follow(model: nn.Module, example: Tensor, fold: bool = True) -> SyncedAttackCopy:
     """A follower of `model`, which must be in eval mode here and may train afterwards."""
     fast = accelerate(model, example, fold)
     if fast.model is model:
         raise UserError(f'{fast.notes[0]}; training attacks a copy. Attack in train mode (mode = "train") instead.')
-    return Follower(model, fast)
+    return SyncedAttackCopy(model, fast)
 
 
 def replica(model: Model) -> Model:
@@ -281,7 +281,7 @@ def replica(model: Model) -> Model:
     Research code likes to leave things on ``self`` during a forward pass and read them back; two threads in one module
     would then read each other's. A replica costs no memory.
     """
-    if isinstance(model, Fast):
+    if isinstance(model, AttackCopy):
         return replace(model, model=replica(model.model), settled=[0, 0])
     if not isinstance(model, nn.Module):
         return model
@@ -290,12 +290,12 @@ def replica(model: Model) -> Model:
 
 def unsettled(model: SomeModel) -> SomeModel:
     """The same model with no memory of batches before, so that a part begins as it would in a run that was resumed."""
-    return replace(model, settled=[0, 0]) if isinstance(model, Fast) else model
+    return replace(model, settled=[0, 0]) if isinstance(model, AttackCopy) else model
 
 
 def halved(model: SomeModel) -> SomeModel:
     """The same model, looking at half as many images in one pass where no gradient is asked for."""
-    return replace(model, most=max(model.most // 2, 1)) if isinstance(model, Fast) and model.most else model
+    return replace(model, most=max(model.most // 2, 1)) if isinstance(model, AttackCopy) and model.most else model
 
 
 def _held(model: nn.Module) -> Iterator[Tensor]:

@@ -13,21 +13,21 @@ import numpy as np
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Array, Part, Records, digest
 from classwise.data.images import IntArray
-from classwise.engine import jobs, run
+from classwise.engine import evaluation, run
 
 
 @dataclass
 class Attacked:
     """The images attacked so far, in memory and in the run folder, and what came of each."""
 
-    job: jobs.Job
+    job: evaluation.Evaluation
     place: Mapping[int, int]  # of an example's index in the job's images
     known: Array
     broken: Array
     parts: list[Records] = field(default_factory=list)
 
     @classmethod
-    def of(cls, job: jobs.Job) -> Attacked:
+    def of(cls, job: evaluation.Evaluation) -> Attacked:
         """What an earlier run left in the folder; nothing without one."""
         place = {index: row for row, index in enumerate(job.images.positions.tolist())}
         made = cls(job, place, np.zeros(len(job.images), bool), np.zeros(len(job.images), bool))

@@ -24,12 +24,12 @@ from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, COLUMNS, Array, Meta, Part, Records, digest
 from classwise.core.run_folder import part_name
 from classwise.data.images import Images, IntArray
-from classwise.engine.active import Judge, Outcome
-from classwise.engine.jobs import Job
+from classwise.engine.active_set import AttackResult, Verifier
+from classwise.engine.evaluation import Evaluation
 from classwise.engine.workers import attack_places
 
 
-def evaluate(job: Job) -> Records:
+def evaluate(job: Evaluation) -> Records:
     """Run every attack of the job on every part of its data; return all rows."""
     attacks: dict[str, Attack] = {CLEAN: Clean(), **job.attacks}
     done: list[Records] = []
@@ -66,7 +66,7 @@ def cannot_write(path: Path, error: OSError) -> UserError:
 
 
 def _write_points(
-    job: Job, name: str, path: Path, part: Images, outcome: Outcome, keep: IntArray
+    job: Evaluation, name: str, path: Path, part: Images, outcome: AttackResult, keep: IntArray
 ) -> tuple[dict[str, float], str]:
     """Store the points at which the attack itself broke an example, and try them rounded to 8 bits; return how many
     there are and the file's digest.
@@ -78,14 +78,14 @@ def _write_points(
     moved = (exact != clean).reshape(len(exact), -1).any(axis=1)
     found = np.flatnonzero((outcome.columns["prediction"][keep] != part.labels) & moved)
     exact, clean, broken = exact[found], clean[found], part.take(found)
-    judge = Judge(job.model, job.norm, job.eot)
+    verifier = Verifier(job.model, job.norm, job.eot)
     prediction = np.zeros(len(found), np.int64)
     for rows in (
         np.arange(len(found))[begin : begin + job.plan.batch] for begin in range(0, len(found), job.plan.batch)
     ):
         x = (torch.from_numpy(adversarial_examples.rounded(exact[rows])).float() / 255).to(job.device)
         y = torch.from_numpy(broken.labels[rows]).to(job.device)
-        prediction[rows] = judge(x, x, y, torch.zeros(len(x), device=job.device))["prediction"].cpu().numpy()
+        prediction[rows] = verifier(x, x, y, torch.zeros(len(x), device=job.device))["prediction"].cpu().numpy()
     place = _points_path(path)
     try:
         written = adversarial_examples.write(place, name, broken.positions, broken.labels, prediction, exact, clean)
@@ -100,7 +100,7 @@ def _points_path(path: Path) -> Path:
 
 
 def _finished(
-    job: Job, name: str, number: int, rows: IntArray, before: Mapping[str, Records], path: Path
+    job: Evaluation, name: str, number: int, rows: IntArray, before: Mapping[str, Records], path: Path
 ) -> Records | None:
     """The part as an earlier run left it; None, so that it is computed again, if it is not there, damaged, or not of
     exactly the examples that this part is about."""
@@ -136,7 +136,7 @@ def _survivors(positions: IntArray, before: Mapping[str, Records]) -> Array:
 
 
 def _attack_part(
-    job: Job,
+    job: Evaluation,
     name: str,
     attack: Attack,
     number: int,
@@ -147,7 +147,7 @@ def _attack_part(
     part, eps = job.images.take(rows), job.radii.get(name, job.eps)[rows]
     begin = time.perf_counter()
     keeping = job.save_adversarial and name != CLEAN
-    outcome = Outcome.empty(part, len(job.meta.class_names), keeping)
+    outcome = AttackResult.empty(part, len(job.meta.class_names), keeping)
     standing = np.ones(len(part), bool)
     if name != CLEAN and job.protocol == "any":
         _inherit(outcome, before[CLEAN], part)
@@ -181,7 +181,7 @@ def _attack_part(
     return _to_records(job, name, part.take(keep), eps[keep], outcome, keep, meta)
 
 
-def _inherit(outcome: Outcome, before: Records, part: Images) -> None:
+def _inherit(outcome: AttackResult, before: Records, part: Images) -> None:
     """Examples that an earlier attack broke inside the ball, or that are misclassified anyway, are broken already."""
     broken = before.take(np.flatnonzero(~before.correct))
     order = np.argsort(part.positions)
@@ -193,7 +193,9 @@ def _inherit(outcome: Outcome, before: Records, part: Images) -> None:
     outcome.done[at] = True
 
 
-def _to_records(job: Job, name: str, part: Images, eps: Array, outcome: Outcome, keep: IntArray, meta: Meta) -> Records:
+def _to_records(
+    job: Evaluation, name: str, part: Images, eps: Array, outcome: AttackResult, keep: IntArray, meta: Meta
+) -> Records:
     radius = np.zeros(len(part)) if name == CLEAN else eps
     columns: dict[str, Any] = {"index": part.positions, "label": part.labels, "attack": name, "eps": radius}
     columns |= {key: column[keep] for key, column in outcome.columns.items()}

@@ -14,15 +14,15 @@ from classwise.attacks.attack import Attack
 from classwise.core.errors import UserError
 from classwise.core.records import Array
 from classwise.data.images import Images, IntArray
-from classwise.engine.active import ActiveSet, Judge, Outcome
+from classwise.engine.active_set import ActiveSet, AttackResult, Verifier
 from classwise.engine.attack_copy import halved, replica, unsettled
 from classwise.engine.batch_size import out_of_memory
-from classwise.engine.jobs import FEWEST, Job
+from classwise.engine.evaluation import FEWEST, Evaluation
 
 
 def attack_places(
-    job: Job, attack: Attack, part: Images, eps: Array, outcome: Outcome, places: IntArray, name: str
-) -> Outcome:
+    job: Evaluation, attack: Attack, part: Images, eps: Array, outcome: AttackResult, places: IntArray, name: str
+) -> AttackResult:
     """Attack the given places; when memory runs out, again with half as many images at once."""
     batch, fast = job.plan.batch, job.fast
     while True:
@@ -56,7 +56,14 @@ def attack_places(
 
 
 def _share_out(
-    job: Job, attack: Attack, part: Images, eps: Array, outcome: Outcome, places: IntArray, name: str, batch: int
+    job: Evaluation,
+    attack: Attack,
+    part: Images,
+    eps: Array,
+    outcome: AttackResult,
+    places: IntArray,
+    name: str,
+    batch: int,
 ) -> None:
     """Deal the places out to the workers, each with an active set of its own."""
     stop, lock = threading.Event(), threading.Lock()
@@ -67,13 +74,13 @@ def _share_out(
         with lock:
             job.report(name, finished)
 
-    def work(mine: IntArray, own: Outcome) -> None:
-        judge = Judge(replica(job.model) if workers > 1 else job.model, job.norm, job.eot)
+    def work(mine: IntArray, own: AttackResult) -> None:
+        verifier = Verifier(replica(job.model) if workers > 1 else job.model, job.norm, job.eot)
         fast = replica(job.fast) if workers > 1 else unsettled(job.fast)
         try:
-            ActiveSet(attack, fast, judge, part, eps, own, job.protocol, batch, job.meta.seed, job.device, report).run(
-                mine
-            )
+            ActiveSet(
+                attack, fast, verifier, part, eps, own, job.protocol, batch, job.meta.seed, job.device, report
+            ).run(mine)
         except BaseException:
             stop.set()
             raise

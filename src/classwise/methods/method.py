@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from classwise import attacks
 from classwise.attacks.attack import Attack, Model
 from classwise.core import spec
-from classwise.core.errors import UserError, place_of
+from classwise.core.errors import UserError, index_of
 from classwise.core.records import Records
 from classwise.core.spec import NonNegative, Positive
 from classwise.core.threat import Norm
@@ -136,7 +136,7 @@ def by_class(values: ClassValues, class_names: Sequence[str], where: str, otherw
         full = torch.full((count,), others)
         for name, value in values.items():
             if name != "*":
-                full[place_of(name, class_names, f"class in {where}")] = spec.number(value)
+                full[index_of(name, class_names, f"class in {where}")] = spec.number(value)
         return full
     if isinstance(values, (tuple, list)):
         if len(values) != count:

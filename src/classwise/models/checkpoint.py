@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from classwise.core.errors import UserError
-from classwise.core.storage import whole_file
+from classwise.core.storage import atomic_write
 from classwise.models.normalize import normalization_of
 from classwise.models.programs import kind_of_program
 from classwise.models.reading import read_file
@@ -48,7 +48,7 @@ def write_checkpoint(path: Path, header: Mapping[str, Any], content: Mapping[str
     """Store a header, with its digest, and the weights that `content` holds."""
     state = content["state_dict"]
     sealed = {**header, "digest": digest(header, state)}
-    with whole_file(path) as handle:
+    with atomic_write(path) as handle:
         torch.save({"classwise": sealed, "state_dict": state}, handle)
 
 

@@ -242,7 +242,7 @@ def _rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(key): value for key, value in row.items()} for row in finite.to_dict("records")]
 
 
-def told_apart(folders: Sequence[str | Path]) -> list[str]:
+def unique_names(folders: Sequence[str | Path]) -> list[str]:
     """A name for each run folder: as much of the end of its path as tells it from the others."""
     parts = [Path(folder).resolve().parts for folder in folders]
     for place, own in enumerate(parts):

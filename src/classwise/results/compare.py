@@ -27,7 +27,7 @@ from classwise.core.format import points
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import agreement, average, cv, difference, mcd, overall, paired, rho, worst
 from classwise.results import comparable
-from classwise.results.audit_result import Audit, told_apart
+from classwise.results.audit_result import Audit, unique_names
 from classwise.stats import intervals
 
 _NAMED = 5  # classes a sentence names
@@ -146,7 +146,7 @@ def compare(
 
 def read_runs(folders: Sequence[str | Path]) -> dict[str, Audit]:
     """Finished audits by the names of their folders; by as much of the paths as tells them apart, if need be."""
-    return {name: Audit.load(folder) for name, folder in zip(told_apart(folders), folders, strict=True)}
+    return {name: Audit.load(folder) for name, folder in zip(unique_names(folders), folders, strict=True)}
 
 
 def _called(base: str, audits: Mapping[str, Audit]) -> str:

@@ -40,7 +40,7 @@ _QUANTITY = re.compile(
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RequirementResult:
     """A requirement and how it came out."""
 
     requirement: str
@@ -49,7 +49,7 @@ class Outcome:
     sentence: str
 
 
-def check(audit: Audit, requirements: Sequence[str], confident: bool = False) -> list[Outcome]:
+def check(audit: Audit, requirements: Sequence[str], confident: bool = False) -> list[RequirementResult]:
     """Each requirement's outcome, in order."""
     return [_check_one(audit, text, confident) for text in requirements]
 
@@ -65,7 +65,7 @@ def parse(text: str) -> tuple[str, str, float]:
     return match["name"], match["operator"], number(raw[:-1]) / 100 if raw.endswith("%") else number(raw)
 
 
-def _check_one(audit: Audit, text: str, confident: bool) -> Outcome:
+def _check_one(audit: Audit, text: str, confident: bool) -> RequirementResult:
     name, sign, bound = parse(text)
     attack, quantity = _attack_of(audit, name)
     value, low, high = _quantity(audit, attack, quantity)
@@ -74,7 +74,7 @@ def _check_one(audit: Audit, text: str, confident: bool) -> Outcome:
     side = "lower" if sign.startswith(">") else "upper"
     which = f", {side} bound {_shown(quantity, asked, bound)}" if asked != value else ""
     found = f"{quantity} under {attack} is {_shown(quantity, value, bound)}{which}"
-    return Outcome(text, asked, passed, f"{text}: {'holds' if passed else 'FAILED'} ({found})")
+    return RequirementResult(text, asked, passed, f"{text}: {'holds' if passed else 'FAILED'} ({found})")
 
 
 def _shown(quantity: str, value: float, bound: float) -> str:
@@ -121,7 +121,7 @@ def _quantity(audit: Audit, attack: str, quantity: str) -> tuple[float, float, f
     return summary[quantity], summary[quantity], summary[quantity]
 
 
-def write_junit(path: Path, outcomes: Sequence[Outcome]) -> None:
+def write_junit(path: Path, outcomes: Sequence[RequirementResult]) -> None:
     """The outcomes as a JUnit XML file, one test case each."""
     failures = sum(not outcome.passed for outcome in outcomes)
     suite = ElementTree.Element("testsuite", name="classwise", tests=str(len(outcomes)), failures=str(failures))

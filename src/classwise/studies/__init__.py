@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any
 from classwise.core import spec
 
 if TYPE_CHECKING:
-    from classwise.studies.runner.outcome import Claim, Outcome
+    from classwise.studies.runner.result import Claim, StudyResult
     from classwise.studies.runner.study import OfModels, Study, run
 
-_HOME = {"Claim": "outcome", "OfModels": "study", "Outcome": "outcome", "Study": "study", "run": "study"}
+_HOME = {"Claim": "result", "OfModels": "study", "StudyResult": "result", "Study": "study", "run": "study"}
 
-__all__ = ["Claim", "OfModels", "Outcome", "Study", "describe", "names", "parse", "run", "study_class", "usage"]
+__all__ = ["Claim", "OfModels", "Study", "StudyResult", "describe", "names", "parse", "run", "study_class", "usage"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.frame.{_HOME[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.runner.{_HOME[name]}"), name)
 
 
 def names() -> list[str]:

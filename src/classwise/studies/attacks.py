@@ -32,10 +32,10 @@ from classwise.metrics import accuracy, agreement, cv, mcd, overall
 from classwise.show import figures
 from classwise.show.figures import discrepancy
 from classwise.stats.intervals import Array, ratio
-from classwise.studies.runner.graph import Audit, Job
-from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.graph import Audit, StudyJob
+from classwise.studies.runner.models_under_study import ModelUnderStudy, subjects
+from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
-from classwise.studies.runner.subjects import Subject, subjects
 from classwise.studies.shared import extremes
 from classwise.studies.shared.together import WIDEST, by_name, covariance, halves, interval, resampled, smallest
 from classwise.studies.shared.verdicts import Sample, all_held, falls_short, images, tails
@@ -61,14 +61,14 @@ class Attacks(OfModels):
     slow_per_class: int = 20
     protocol: Literal["any", "final"] = "any"
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[StudyJob]:
         surrogate, defences = self._roles()
-        found: list[Job] = [*surrogate.jobs] if surrogate else []
+        found: list[StudyJob] = [*surrogate.jobs] if surrogate else []
         for subject in defences:
             found += [*subject.jobs, *(self._audit(subject, attack, surrogate) for attack in self.attack)]
         return found
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         defences = [subject.name for subject in self._roles()[1]]
         audits = {(d, a): done.audit(f"{d}-{_slug(a)}") for d in defences for a in self.attack}
         runs: Runs = {key: audit.rows() for key, audit in audits.items()}
@@ -85,9 +85,9 @@ class Attacks(OfModels):
         }
         chart = discrepancy.draw(by_class.rename(columns={"n": "images"}))
         claims = [*_extremes(runs), *self._claims(gains, runs)]
-        return Outcome(tables, {"discrepancy": figures.styled(chart)}, claims, self._notes())
+        return StudyResult(tables, {"discrepancy": figures.styled(chart)}, claims, self._notes())
 
-    def _roles(self) -> tuple[Subject | None, list[Subject]]:
+    def _roles(self) -> tuple[ModelUnderStudy | None, list[ModelUnderStudy]]:
         """The surrogate, where transfer needs one, and the models that are attacked."""
         found = self.subjects()
         if not any(_needs_surrogate(attack) for attack in self.attack):
@@ -105,7 +105,7 @@ class Attacks(OfModels):
             )
         return subjects([self.surrogate], (), (), found[0].data, found[0].eps, found[0].norm)[0], found
 
-    def _audit(self, subject: Subject, attack: str, surrogate: Subject | None) -> Audit:
+    def _audit(self, subject: ModelUnderStudy, attack: str, surrogate: ModelUnderStudy | None) -> Audit:
         given = attack
         if surrogate is not None and _needs_surrogate(attack):
             given = f"{attack}{',' if ':' in attack else ':'}model={surrogate.model}"

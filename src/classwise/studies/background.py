@@ -17,14 +17,14 @@ from typing import Literal
 
 import pandas as pd
 
-from classwise.core.errors import UserError, place_of, unknown
+from classwise.core.errors import UserError, index_of, unknown
 from classwise.core.records import Protocol
 from classwise.data import class_names as known_classes
 from classwise.data.background import MEAN, NOISE, rgb
-from classwise.studies.runner.graph import Derive, Job
-from classwise.studies.runner.outcome import Done, Outcome
+from classwise.studies.runner.graph import Derive, StudyJob
+from classwise.studies.runner.models_under_study import ModelUnderStudy, recipe_subject
+from classwise.studies.runner.result import Done, StudyResult
 from classwise.studies.runner.study import OfModels
-from classwise.studies.runner.subjects import Subject, recipe_subject
 from classwise.studies.shared import background_pictures, replaced_background, shared_background
 from classwise.studies.shared.background_pictures import GRABCUT
 from classwise.studies.shared.replaced_background import ORIGINAL, View, chosen_class, views
@@ -75,10 +75,10 @@ class Background(OfModels):
         if self.masks != GRABCUT and not Path(self.masks).expanduser().exists():
             raise UserError(f"there are no masks at {self.masks}; give a .npy or .npz file, a folder, or {GRABCUT}.")
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[StudyJob]:
         return [*(self._mnist_jobs() if self._has_mnist else ()), *(self._white_jobs() if self._has_white else ())]
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         parts = []
         if self._has_mnist:
             audits = {pairing: done.audit(f"on-{pairing}-audit") for pairing in self._pairings}
@@ -86,7 +86,7 @@ class Background(OfModels):
             parts += [shared_background.outcome(audits), background_pictures.outcome(_DIGITS, digits)]
         if self._has_white:
             parts.append(self._white(done))
-        return Outcome(
+        return StudyResult(
             {name: table for part in parts for name, table in part.tables.items()},
             {name: chart for part in parts for name, chart in part.figures.items()},
             [claim for part in parts for claim in part.claims],
@@ -94,7 +94,7 @@ class Background(OfModels):
             merged([part.data for part in parts]),
         )
 
-    def _audit(self, subject: Subject, suffix: str, attack: str, per_class: int | None = None) -> Job:
+    def _audit(self, subject: ModelUnderStudy, suffix: str, attack: str, per_class: int | None = None) -> StudyJob:
         return subject.audit(suffix, [attack], per_class=per_class, seed=self.seed, protocol=self.protocol)
 
     # ---- digits that share a background ------------------------------------------------------------------------------
@@ -107,8 +107,8 @@ class Background(OfModels):
     def _pairings(self) -> list[str]:
         return _listed(self.pairing)
 
-    def _mnist_jobs(self) -> list[Job]:
-        made: list[Job] = []
+    def _mnist_jobs(self) -> list[StudyJob]:
+        made: list[StudyJob] = []
         grey = load(self.mnist_recipe, self.mnist_set).data.name.replace(",", ";")
         for pairing in self._pairings:
             data = json.dumps(f"coloured:of={grey},colours={pairing}")
@@ -135,7 +135,7 @@ class Background(OfModels):
     def _views(self) -> list[View]:
         return views(self._colours)
 
-    def _checked(self) -> list[Subject]:
+    def _checked(self) -> list[ModelUnderStudy]:
         """The models, all for one data set, the adjusted one among them; one that is not comes first."""
         found = self.subjects()
         require_same_setting(found)
@@ -146,10 +146,10 @@ class Background(OfModels):
             raise UserError(f"{self.adjusted} is the only model; give the one it is to be compared with as well.")
         known = known_classes(found[0].data)
         if self.class_name is not None and known is not None:
-            place_of(self.class_name, known, f"class of {found[0].data}")
+            index_of(self.class_name, known, f"class of {found[0].data}")
         return sorted(found, key=lambda subject: subject.name == self.adjusted)
 
-    def _white_jobs(self) -> list[Job]:
+    def _white_jobs(self) -> list[StudyJob]:
         found = self._checked()
         first, data = found[0], found[0].data
         source = self.masks if self.masks == GRABCUT else str(Path(self.masks).expanduser().resolve())
@@ -162,7 +162,7 @@ class Background(OfModels):
             "others": self.others,
             "seed": self.seed,
         }
-        made: list[Job] = [Derive(_MASKS, f"{background_pictures.__name__}:make_masks", arguments)]
+        made: list[StudyJob] = [Derive(_MASKS, f"{background_pictures.__name__}:make_masks", arguments)]
         for subject in found:
             made += subject.jobs
             made.append(self._audit(subject, "audit", self.attack, self.per_class))
@@ -176,12 +176,12 @@ class Background(OfModels):
         }
         return [*made, Derive(_PICTURES, f"{background_pictures.__name__}:take_pictures", shown)]
 
-    def _on(self, subject: Subject, view: View) -> Subject:
+    def _on(self, subject: ModelUnderStudy, view: View) -> ModelUnderStudy:
         """The same model for images on another background."""
         data = view.data(subject.data, f"{{{_MASKS}}}", self.seed)
         return dataclasses.replace(subject, data=data)
 
-    def _white(self, done: Done) -> Outcome:
+    def _white(self, done: Done) -> StudyResult:
         names = [subject.name for subject in self._checked()]
         models = {}
         for model in names:
@@ -194,7 +194,7 @@ class Background(OfModels):
         name = chosen_class(audit, self.class_name)
         left_out = int(quality["refused"].notna().sum())
         pictures = background_pictures.shown(done.folder(_PICTURES), {"changed": f"{self._colours[0]} background"})
-        return Outcome(
+        return StudyResult(
             {
                 "predictions": replaced_background.predictions(models, name),
                 "changes": replaced_background.changes(models, name),

@@ -18,7 +18,7 @@ import pandas as pd
 from classwise.core.records import Records
 from classwise.metrics import confusion
 from classwise.stats.correlation import rank_test
-from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.shared import over_seeds
 from classwise.studies.shared.over_seeds import change_of, points
 from classwise.studies.shared.temperature_sweep import PAPERS_ATTACK, is_the_papers
@@ -58,7 +58,7 @@ class Beta(Variants):
         changed = {value: (class_values("beta", names, value, base),) for value in self._values(base) if value != base}
         return [Variant(f"beta-{value:g}", self.recipe, changed.get(value, ())) for value in self._values(base)]
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         recipe = with_setting(self.recipe, self.set, "beta")
         names, base = chosen(recipe, self.class_name), one_value(recipe, "beta")
         rows = [self.rows(done, variant) for variant in self.variants()]
@@ -70,7 +70,7 @@ class Beta(Variants):
         shown = pd.concat([in_percent(table).assign(beta=value) for value, table in changes.items()])
         title = f"β of {' and '.join(names)}"
         highlight = [*names, partners.index[0]] if len(partners) else names
-        return Outcome(
+        return StudyResult(
             {
                 "robustness": swept(runs, "beta"),
                 "changes": shown[["beta", *(column for column in shown if column != "beta")]].reset_index(drop=True),

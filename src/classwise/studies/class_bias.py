@@ -28,9 +28,9 @@ from classwise.show.figures.style import Chart, side_by_side
 from classwise.stats.correlation import Correlation, rank_test
 from classwise.stats.intervals import Estimate
 from classwise.studies.runner.epochs import kept
-from classwise.studies.runner.graph import Job
-from classwise.studies.runner.outcome import Claim, Done, Outcome
-from classwise.studies.runner.subjects import Subject
+from classwise.studies.runner.graph import StudyJob
+from classwise.studies.runner.models_under_study import ModelUnderStudy
+from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.shared.together import CV_RATIO, halves, smallest, times
 from classwise.studies.shared.under_attack import UnderAttack
 from classwise.studies.shared.verdicts import Sample, classes, either, exceeds, falls_short, images
@@ -57,7 +57,7 @@ class ClassBias(UnderAttack):
 
     standard: str = "standard"
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[StudyJob]:
         self._pairs()
         over_epochs = [
             model.audit(_epoch_audit(epoch), [self.attack_on(subject)], **self.audit_options())
@@ -66,7 +66,7 @@ class ClassBias(UnderAttack):
         ]
         return self.audited() + over_epochs
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         pairs = self._pairs()
         audits = {subject.name: done.audit(f"{subject.name}-audit") for subject in self.subjects()}
         histories = {each.name: rows for each in self.trained() if (rows := _history(done, each)) is not None}
@@ -89,7 +89,7 @@ class ClassBias(UnderAttack):
             charts["epochs_less_mean"] = epochs_figure.from_history(robust, "robust", less_mean=True)
         if clean:
             charts["epochs_standard_less_mean"] = epochs_figure.from_history(clean, "clean", less_mean=True)
-        return Outcome(
+        return StudyResult(
             tables,
             {name: figures.styled(chart) for name, chart in charts.items()},
             [claim for each in found for claim in each.claims()],
@@ -112,9 +112,9 @@ class ClassBias(UnderAttack):
         """The models whose epochs were measured on held-out images alone."""
         return [subject.name for subject in self.trained() if subject.name in histories and not any(kept(subject))]
 
-    def _pairs(self) -> list[tuple[Subject, Subject]]:
+    def _pairs(self) -> list[tuple[ModelUnderStudy, ModelUnderStudy]]:
         """Each adversarially trained model with the standard one of its data."""
-        by_data: dict[str, list[Subject]] = {}
+        by_data: dict[str, list[ModelUnderStudy]] = {}
         for subject in self.subjects():
             by_data.setdefault(subject.data, []).append(subject)
         pairs = []
@@ -135,7 +135,7 @@ class ClassBias(UnderAttack):
 class _Comparison:
     """An adversarially trained model beside the clean records of the standard one, `base`."""
 
-    model: Subject
+    model: ModelUnderStudy
     audit: Audit
     base: Records
 
@@ -211,7 +211,7 @@ def _epoch_audit(epoch: int) -> str:
     return f"epoch{epoch:04}-audit"
 
 
-def _history(done: Done, subject: Subject) -> pd.DataFrame | None:
+def _history(done: Done, subject: ModelUnderStudy) -> pd.DataFrame | None:
     """The classes in each epoch of a model's training: on test images, of the epochs that it keeps; where it keeps
     none, on the images held out; None where there are none either."""
     audits = {epoch: done.audit(f"{subject.name}-{_epoch_audit(epoch)}") for epoch, _ in kept(subject)}
@@ -229,7 +229,7 @@ def _kinds(audit: Audit) -> dict[str, Records]:
     return {"clean": audit.rows(CLEAN), "robust": audit.rows()}
 
 
-def _spread(subject: Subject, audit: Audit) -> Iterator[dict[str, str | float]]:
+def _spread(subject: ModelUnderStudy, audit: Audit) -> Iterator[dict[str, str | float]]:
     """How far the classes of a model lie apart, on clean images and under attack."""
     for kind, rows in _kinds(audit).items():
         mean, lowest, gap = average.estimate(rows), worst.compute(rows), widening.gap(rows)
@@ -253,7 +253,7 @@ def _spread(subject: Subject, audit: Audit) -> Iterator[dict[str, str | float]]:
         }
 
 
-def _classes(subject: Subject, audit: Audit) -> pd.DataFrame:
+def _classes(subject: ModelUnderStudy, audit: Audit) -> pd.DataFrame:
     table = pd.DataFrame({"data": subject.data, "model": subject.name, "class": list(audit.records.class_names)})
     for kind, rows in _kinds(audit).items():
         found = accuracy.compute(rows)

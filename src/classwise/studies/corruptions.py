@@ -26,10 +26,10 @@ from classwise.show.figures import corruptions as figure
 from classwise.stats import intervals
 from classwise.stats.correlation import Correlation, correlation, rank_test
 from classwise.stats.intervals import Array, sidak
-from classwise.studies.runner.graph import Derive, Job
-from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.graph import Derive, StudyJob
+from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
-from classwise.studies.runner.work import Place
+from classwise.studies.runner.work import Environment
 from classwise.studies.shared import extremes
 from classwise.studies.shared.together import RANKS, halves, smallest
 from classwise.studies.shared.verdicts import LEVEL, Ruling, Sample, either, exceeds, images, tails, undecided
@@ -61,8 +61,8 @@ class Corruptions(OfModels):
             if level not in SEVERITIES:
                 raise UserError(f"severity goes from 1 to {max(SEVERITIES)}, got {level}.")
 
-    def jobs(self) -> list[Job]:
-        made: list[Job] = []
+    def jobs(self) -> list[StudyJob]:
+        made: list[StudyJob] = []
         for subject in self.subjects():
             audit = subject.audit("audit", [self.attack], per_class=self.per_class, seed=self.seed)
             arguments = {
@@ -78,14 +78,14 @@ class Corruptions(OfModels):
             made += [*subject.jobs, audit, Derive(f"{subject.name}-corrupted", f"{__name__}:answers", arguments)]
         return made
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         names = [subject.name for subject in self.subjects()]
         audits = {name: done.audit(f"{name}-audit") for name in names}
         right = {name: done.table(f"{name}-corrupted", "corrupted.csv").astype({"class": str}) for name in names}
         charts = {name: figure.draw(right[name], _attacked(audits[name])) for name in names}
         same = pd.DataFrame([row for name in names for row in _agreement(name, right[name], audits[name])])
         notes = () if self.released or self.frost else ("Frost is a texture made here, not the authors' photographs.",)
-        return Outcome(
+        return StudyResult(
             {
                 "by_class": pd.concat([_by_class(name, right[name], audits[name]) for name in names]),
                 "agreement_with_the_attack": same,
@@ -240,7 +240,7 @@ def second_half(labels: Array, positions: Array) -> Array:
 
 def answers(
     folder: Path,
-    place: Place,
+    place: Environment,
     model: str,
     data: str,
     corruptions: Sequence[str],

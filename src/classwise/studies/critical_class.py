@@ -21,7 +21,7 @@ from classwise.metrics import widening
 from classwise.show import figures
 from classwise.show.figures import forest
 from classwise.show.figures.style import Chart
-from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.shared import over_seeds
 from classwise.studies.shared.over_seeds import AVERAGE, change_of, points
 from classwise.studies.shared.together import CV_RATIO, smallest, times
@@ -56,7 +56,7 @@ class CriticalClass(Variants):
             ]
         return made
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         base, *others = self.variants()
         levels, changes = [], []
         for kind, attack in (("robust", None), ("clean", CLEAN)):
@@ -69,7 +69,7 @@ class CriticalClass(Variants):
                 shown.insert(0, "training", variant.name)
                 shown.insert(0, "accuracy", kind)
                 changes.append(shown)
-        return Outcome(
+        return StudyResult(
             {"trainings": pd.DataFrame(levels), "changes": pd.concat(changes, ignore_index=True)},
             {"changes": figures.styled(self._chart(done))},
             list(self._claims(done)),

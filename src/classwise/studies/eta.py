@@ -16,8 +16,8 @@ import pandas as pd
 
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Records
-from classwise.studies.runner.graph import Job
-from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.graph import StudyJob
+from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.shared import over_seeds
 from classwise.studies.shared.over_seeds import change_of, points
 from classwise.studies.shared.variants import Variant, Variants, check_sweep, sweep_chart, sweep_rows, with_setting
@@ -39,7 +39,7 @@ class Eta(Variants):
     eta: tuple[float, ...] = (0.01, 0.05, 0.1, 0.5)
     autoattack_per_class: int = 0
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[StudyJob]:
         if not self.autoattack_per_class:
             return super().jobs()
         subjects = [self._subject(variant, seed) for variant in self.variants() for seed in self.seeds]
@@ -57,7 +57,7 @@ class Eta(Variants):
             *(Variant(f"eta-{value:g}", self.recipe, change) for value, change in changed.items()),
         ]
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         base, *others = self.variants()
         etas = sorted(set(self.eta))
         table = []
@@ -69,7 +69,7 @@ class Eta(Variants):
                 rows = self.rows(done, variant, attack)
                 table.append({"attack": attack, "method": "wat", "eta": eta, **over_seeds.level(rows, start)})
         runs = dict(zip(etas, (self.rows(done, variant) for variant in others), strict=True))
-        return Outcome(
+        return StudyResult(
             {"eta": pd.DataFrame(table)},
             {"sweep": sweep_chart(runs, "η", None)},
             _claims(self.rows(done, base), runs),

@@ -17,17 +17,17 @@ import numpy as np
 import pandas as pd
 
 from classwise.attacks import parse
-from classwise.core.errors import UserError, place_of
+from classwise.core.errors import UserError, index_of
 from classwise.core.records import CLEAN, Records
 from classwise.core.storage import safe_name
 from classwise.metrics import average, cv, rho, worst
 from classwise.show import figures
 from classwise.show.figures import radar, scatter
 from classwise.stats.intervals import Array
-from classwise.studies.runner.graph import Derive, Job
-from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.graph import Derive, StudyJob
+from classwise.studies.runner.models_under_study import ModelUnderStudy
+from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
-from classwise.studies.runner.subjects import Subject
 from classwise.studies.shared.together import BOOTSTRAP, interval, require_same_setting, resampled, smallest
 from classwise.studies.shared.verdicts import all_held, exceeds, falls_short, images, undecided
 from classwise.training.recipe import load
@@ -54,17 +54,17 @@ class Fairness(OfModels):
     linear_epochs: int = 10
     protocol: Literal["any", "final"] = "any"
 
-    def subjects(self) -> list[Subject]:
+    def subjects(self) -> list[ModelUnderStudy]:
         """The base first; recipes that fine-tune start from it."""
         found = super().subjects()
-        base = found.pop(place_of(self.base, [subject.name for subject in found], "model for --base"))
+        base = found.pop(index_of(self.base, [subject.name for subject in found], "model for --base"))
         if not found:
             raise UserError(f"{base.name} is the base; give a model to compare with it, such as one of recipe wat.")
         require_same_setting([base, *found])
         return [base, *(_fine_tuned(subject, base) for subject in found)]
 
-    def jobs(self) -> list[Job]:
-        found: list[Job] = []
+    def jobs(self) -> list[StudyJob]:
+        found: list[StudyJob] = []
         for subject in self.subjects():
             options = {"seed": self.seed, "protocol": self.protocol}
             found += [*subject.jobs, subject.audit("audit", self.attack, per_class=self.per_class, **options)]
@@ -81,7 +81,7 @@ class Fairness(OfModels):
         """Theorem 3 is about the L∞ ball."""
         return self.linear_epochs > 0 and self.subjects()[0].norm == "linf"
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         runs = self._runs(done)
         drawn = {attack: resampled(list(own.values()), seed=self.seed) for attack, own in runs.items()}
         rows = [row for attack, own in runs.items() for row in _rows(attack, own, drawn[attack])]
@@ -95,7 +95,9 @@ class Fairness(OfModels):
             tables["bound"] = _vacuous(done.table(_BOUND, "bound.csv"))
             tables["linear"] = _in_percent(done.table(_BOUND, "classes.csv"))
             claims.append(_theorem(tables["bound"], tables["linear"]))
-        return Outcome(tables, {name: figures.styled(chart) for name, chart in charts.items()}, claims, self._notes())
+        return StudyResult(
+            tables, {name: figures.styled(chart) for name, chart in charts.items()}, claims, self._notes()
+        )
 
     def _runs(self, done: Done) -> dict[str, dict[str, Records]]:
         """The rows of every model, the base first, by attack."""
@@ -159,7 +161,7 @@ class Fairness(OfModels):
         return notes
 
 
-def _fine_tuned(subject: Subject, base: Subject) -> Subject:
+def _fine_tuned(subject: ModelUnderStudy, base: ModelUnderStudy) -> ModelUnderStudy:
     """A recipe of a method that fine-tunes, without weights of its own, starts from the base's."""
     if subject.training is None:
         return subject

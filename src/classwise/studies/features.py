@@ -38,11 +38,11 @@ from classwise.metrics import accuracy, agreement, cv, difference, mcd, overall,
 from classwise.models.penultimate import penultimate
 from classwise.show import figures
 from classwise.show.figures import forest
-from classwise.studies.runner.graph import Derive, Job
-from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.graph import Derive, StudyJob
+from classwise.studies.runner.models_under_study import ModelUnderStudy, recipe_subject
+from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
-from classwise.studies.runner.subjects import Subject, recipe_subject
-from classwise.studies.runner.work import Place
+from classwise.studies.runner.work import Environment
 from classwise.studies.shared.together import EXACT, HALVES, PAIRED, cv_change, exact, smallest
 from classwise.studies.shared.verdicts import all_held, exceeds, images
 
@@ -74,7 +74,7 @@ class Features(OfModels):
     attack_eps: float = 0.5
     attack: str = "pgd-20"
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[StudyJob]:
         sources = self._sources()
         found = [job for source in sources.values() for job in source.jobs]
         for kind, subject in self._trained().items():
@@ -92,11 +92,11 @@ class Features(OfModels):
             found += [Derive(f"{kind}-data", f"{__name__}:build", settings), *subject.jobs, audit]
         return found
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         audits = {kind: done.audit(f"{subject.name}-audit") for kind, subject in self._trained().items()}
         clean = {kind: audit.rows(CLEAN) for kind, audit in audits.items()}
         robust = {kind: audit.rows() for kind, audit in audits.items()}
-        return Outcome(
+        return StudyResult(
             {"sets": by_set(clean, robust), "classes": by_class(clean, robust)},
             {"accuracy_on_clean_images": figures.styled(forest.draw(clean))},
             claims(clean, robust, self.seed),
@@ -107,7 +107,7 @@ class Features(OfModels):
             ],
         )
 
-    def _sources(self) -> dict[str, Subject]:
+    def _sources(self) -> dict[str, ModelUnderStudy]:
         """The robust and the standard model."""
         found = {subject.name: subject for subject in self.subjects()}
         for name in ("robust", "standard"):
@@ -123,7 +123,7 @@ class Features(OfModels):
             )
         return found
 
-    def _trained(self) -> dict[str, Subject]:
+    def _trained(self) -> dict[str, ModelUnderStudy]:
         """The models trained on each set, the control first."""
         sets = [kind for text in self.sets for kind in text.split(",")]
         for kind in sets:
@@ -239,7 +239,7 @@ def _spread(clean: Mapping[str, Records], seed: int) -> Claim:
 
 def build(
     folder: Path,
-    place: Place,
+    place: Environment,
     kind: str,
     model: str,
     data: str,

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from classwise.core.errors import UserError, place_of
+from classwise.core.errors import UserError, index_of
 from classwise.core.records import Protocol, Records
 from classwise.core.threat import Norm
 from classwise.data import class_names as known_classes
@@ -30,10 +30,10 @@ from classwise.show.figures import misclassified as figure
 from classwise.stats import intervals
 from classwise.stats.intervals import Array
 from classwise.studies.runner.epochs import at_epoch
-from classwise.studies.runner.graph import Job
-from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.graph import StudyJob
+from classwise.studies.runner.models_under_study import ModelUnderStudy, recipe_subject
+from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import Study
-from classwise.studies.runner.subjects import Subject, recipe_subject
 from classwise.studies.shared.together import EXACT, exact, mean_interval, smallest
 from classwise.studies.shared.verdicts import LEVEL, exceeds, images, omnibus, undecided
 from classwise.studies.shared.verdicts import classes as classes_of
@@ -65,20 +65,20 @@ class Homing(Study):
     protocol: Protocol = "any"
     seed: int = 0
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[StudyJob]:
         options = {"seed": self.seed, "protocol": None if self.protocol == "any" else self.protocol}
         subjects = [self._base(), *self._without().values()]
         return [
             job for subject in subjects for job in (*subject.jobs, subject.audit("audit", [self.attack], **options))
         ]
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         base = done.audit(f"{self._base().name}-audit").rows()
         without = {name: done.audit(f"{subject.name}-audit").rows() for name, subject in self._without().items()}
         broken = fates(base, without)
         counts, home = misclassified.compute(base), matrix(broken, base.class_names)
         effect = changes(base, without)
-        return Outcome(
+        return StudyResult(
             {
                 "classes": by_class(base, broken),
                 "pairs": by_pair(broken),
@@ -104,10 +104,10 @@ class Homing(Study):
             )
         return chosen
 
-    def _base(self) -> Subject:
+    def _base(self) -> ModelUnderStudy:
         return self._model(Path(self.recipe[0]).stem, self._data())
 
-    def _model(self, name: str, data: str, *changes: str) -> Subject:
+    def _model(self, name: str, data: str, *changes: str) -> ModelUnderStudy:
         made = recipe_subject(name, self.recipe[0], (*self.set, *changes), data, self.eps, self.norm, self.which)
         return at_epoch(made, self.epoch)
 
@@ -117,7 +117,7 @@ class Homing(Study):
         options = [*([] if self.per_class is None else [f"per_class={self.per_class}"]), *extra]
         return name if not options else f"{name}{',' if ':' in name else ':'}{','.join(options)}"
 
-    def _without(self) -> dict[str, Subject]:
+    def _without(self) -> dict[str, ModelUnderStudy]:
         """The model of each retraining, by the class it lacks."""
         found = {}
         for name, known in self._left_out().items():
@@ -137,7 +137,7 @@ class Homing(Study):
                 )
             return {name: name for text in self.classes for name in text.split(",")}
         asked = [part for text in self.classes for part in ([text] if text in known else text.split(","))]
-        numbers = sorted({place_of(text, known, f"class of {data}") for text in asked}) or range(len(known))
+        numbers = sorted({index_of(text, known, f"class of {data}") for text in asked}) or range(len(known))
         return {known[n]: str(n) if re.search(r"[,|]", known[n]) else known[n] for n in numbers}
 
 

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from classwise.core.errors import UserError, place_of
+from classwise.core.errors import UserError, index_of
 from classwise.core.records import Records
 from classwise.metrics import average, overall
 from classwise.show import figures
 from classwise.show.figures import confidence
 from classwise.show.figures import temperature as figure
-from classwise.studies.runner.graph import Job
-from classwise.studies.runner.outcome import Claim, Done, Outcome
-from classwise.studies.runner.subjects import Subject
+from classwise.studies.runner.graph import StudyJob
+from classwise.studies.runner.models_under_study import ModelUnderStudy
+from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.shared.temperature_sweep import (
     VARIANTS,
     OfTemperatures,
@@ -62,19 +62,19 @@ class Hypersphere(OfTemperatures):
     inv_temperature: tuple[float, ...] = (1.0, 5.0, 10.0, 50.0, 100.0, 300.0)
     margin: float = 2.0
 
-    def subjects(self) -> list[Subject]:
+    def subjects(self) -> list[ModelUnderStudy]:
         """The base first."""
         found = super().subjects()
-        at = place_of(self.base, [subject.name for subject in found], "model for --base")
+        at = index_of(self.base, [subject.name for subject in found], "model for --base")
         if len(found) < 2:
             raise UserError(f"{found[at].name} is the base; give a model to compare with it, such as one of recipe he.")
         require_same_setting(found)
         return [found[at], *(subject for place, subject in enumerate(found) if place != at)]
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[StudyJob]:
         return [job for subject in self.subjects() for job in (*subject.jobs, self.sweep(subject))]
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         sweeps = self.sweeps(done)
         gains = pd.DataFrame([row for name in list(sweeps)[1:] for row in _gains(name, sweeps)])
         tables = {"gains": gains, "classes": _classes(sweeps), "sweep": _percent(lines(sweeps))}
@@ -84,7 +84,7 @@ class Hypersphere(OfTemperatures):
             tables["confidence"] = flat
             charts["confidence"] = confidence.draw({name: own.clean for name, own in sweeps.items()})
         styled = {name: figures.styled(chart) for name, chart in charts.items()}
-        return Outcome(tables, styled, self._claims(gains, sweeps), self.notes(), {"temperature": lines(sweeps)})
+        return StudyResult(tables, styled, self._claims(gains, sweeps), self.notes(), {"temperature": lines(sweeps)})
 
     def _claims(self, gains: pd.DataFrame, sweeps: Mapping[str, Sweep]) -> list[Claim]:
         claims = []

@@ -17,8 +17,8 @@ from classwise.core.records import Records
 from classwise.metrics import accuracy, average, cv, widening, worst
 from classwise.show import figures
 from classwise.show.figures import intervals as figure
-from classwise.studies.runner.graph import Job
-from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.graph import StudyJob
+from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.shared.together import smallest
 from classwise.studies.shared.under_attack import UnderAttack
 from classwise.studies.shared.verdicts import either, exceeds, images
@@ -34,16 +34,16 @@ class Intervals(UnderAttack):
 
     bins: int = 10
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[StudyJob]:
         if self.bins < 2:
             raise UserError(f"--bins {self.bins}: cut 0 to 100% into two intervals or more, such as 10.")
         return self.audited()
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         runs = {subject.name: done.audit(f"{subject.name}-audit").rows() for subject in self.subjects()}
         ends = 100 * np.arange(self.bins + 1) / self.bins
         counts = {name: figure.count(accuracy.seen(rows), self.bins) for name, rows in runs.items()}
-        return Outcome(
+        return StudyResult(
             {
                 "models": pd.DataFrame([self._row(name, rows) for name, rows in runs.items()]),
                 "classes": pd.DataFrame({"above (%)": ends[:-1], "up to (%)": ends[1:], **counts}),

@@ -20,8 +20,8 @@ from classwise.show import figures
 from classwise.show.figures import confusion as figure
 from classwise.show.figures.style import Chart
 from classwise.stats.intervals import Array, ratio
-from classwise.studies.runner.graph import Job
-from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.graph import StudyJob
+from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.shared.together import EXACT, exact, smallest
 from classwise.studies.shared.under_attack import UnderAttack
 from classwise.studies.shared.verdicts import exceeds, images, tails
@@ -41,10 +41,10 @@ class Relations(UnderAttack):
 
     groups: int | None = None
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[StudyJob]:
         return self.audited()
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         audits = {subject.name: done.audit(f"{subject.name}-audit") for subject in self.subjects()}
         attacks = {subject.name: self.attack_on(subject) for subject in self.subjects()}
         attacked = {name: audit.rows() for name, audit in audits.items()}
@@ -56,7 +56,7 @@ class Relations(UnderAttack):
                 for kind, rows in ((attack, attacked[name]), (CLEAN, clean[name]))
             ]
         )
-        return Outcome(
+        return StudyResult(
             {
                 "relations": found,
                 "pairs": _below({name: _pairs(rows) for name, rows in attacked.items()}),

@@ -26,10 +26,10 @@ from classwise.show import figures
 from classwise.show.figures import similarity as figure
 from classwise.stats.correlation import rank_test
 from classwise.stats.intervals import Array
-from classwise.studies.runner.graph import Derive, Job
-from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.graph import Derive, StudyJob
+from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
-from classwise.studies.runner.work import Place
+from classwise.studies.runner.work import Environment
 from classwise.studies.shared.together import RANKS
 from classwise.studies.shared.verdicts import classes as classes_of
 from classwise.studies.shared.verdicts import images, tails
@@ -50,8 +50,8 @@ class Similarity(OfModels):
     attack: str = "pgd-20"
     permutations: int = 9999
 
-    def jobs(self) -> list[Job]:
-        found: list[Job] = []
+    def jobs(self) -> list[StudyJob]:
+        found: list[StudyJob] = []
         for subject in self.subjects():
             selection = {"per_class": self.per_class, "seed": self.seed}
             logits = Derive(
@@ -62,7 +62,7 @@ class Similarity(OfModels):
             found += [*subject.jobs, logits, subject.audit("audit", [self.attack], **selection)]
         return found
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         names = [subject.name for subject in self.subjects()]
         pairs = {name: self._pairs(done, name) for name in names}
         tests = pd.DataFrame([{"model": name, **self._test(own)} for name, own in pairs.items()])
@@ -71,7 +71,7 @@ class Similarity(OfModels):
             "similarity" if len(names) == 1 else f"similarity_{name}": figures.styled(figure.draw(own))
             for name, own in pairs.items()
         }
-        return Outcome(
+        return StudyResult(
             {"correlation": tests, "pairs": pd.concat(map(_unordered, pairs.values())), "classes": _percent(classes)},
             charts,
             [claim for name in names for claim in self._claims(name, tests, classes)],
@@ -190,7 +190,9 @@ def _percent(classes: pd.DataFrame) -> pd.DataFrame:
     return shown.rename(columns={"mean_cosine": "mean cosine", "robust": "robust (%)"})
 
 
-def mean_logits(folder: Path, place: Place, model: str, data: str, per_class: int | None = None, seed: int = 0) -> None:
+def mean_logits(
+    folder: Path, place: Environment, model: str, data: str, per_class: int | None = None, seed: int = 0
+) -> None:
     """logits.csv: a row per class, the mean of the logits over its clean test images; empty for one without any."""
     images = load_data(data, place.root, "test", place.download).subset(per_class=per_class, seed=seed)
     module = module_of(model, None, None, images, None, place.device)

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from classwise.attacks import parse
-from classwise.attacks.attack import Rows, fresh, value_and_gradient
+from classwise.attacks.attack import Rows, initial_rows, value_and_gradient
 from classwise.auditing.inputs import device_of, images_of, module_of
 from classwise.core import rng, spec
 from classwise.core.csv_files import csv_text
@@ -33,10 +33,10 @@ from classwise.results.audit_result import Audit
 from classwise.show import figures
 from classwise.show.figures import confidence, confidence_path
 from classwise.show.figures import temperature as figure
-from classwise.studies.runner.graph import Derive, Job
-from classwise.studies.runner.outcome import Done, Outcome
-from classwise.studies.runner.work import Place
-from classwise.studies.shared import temperature_claims as judge
+from classwise.studies.runner.graph import Derive, StudyJob
+from classwise.studies.runner.result import Done, StudyResult
+from classwise.studies.runner.work import Environment
+from classwise.studies.shared import temperature_claims as verifier
 from classwise.studies.shared.temperature_sweep import (
     VARIANTS,
     OfTemperatures,
@@ -67,8 +67,8 @@ class Temperature(OfTemperatures):
     followed: float | None = None
     steps: tuple[int, ...] = ()
 
-    def jobs(self) -> list[Job]:
-        found: list[Job] = []
+    def jobs(self) -> list[StudyJob]:
+        found: list[StudyJob] = []
         for subject in self.subjects():
             audit = self.sweep(subject)
             common: dict[str, Any] = {
@@ -97,7 +97,7 @@ class Temperature(OfTemperatures):
             raise UserError(f"--followed {self.followed:g} is not in the grid of 1/T besides 1: {others}.")
         return self.followed
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         sweeps = self.sweeps(done)
         sweep = pd.concat([_sweep(name, own, _dead(done, name)) for name, own in sweeps.items()], ignore_index=True)
         best = pd.DataFrame([_best(name, own, variant) for name, own in sweeps.items() for variant in VARIANTS])
@@ -107,11 +107,11 @@ class Temperature(OfTemperatures):
         followed = {name: done.table(f"{name}-path", "path.csv").astype({"class": str}) for name in sweeps}
         drawn = lines(sweeps)
         charts = {"temperature": figure.draw(drawn)}
-        claims = [*judge.breaks_more(best), judge.spreads(best), judge.rise(sweeps, sweep)]
+        claims = [*verifier.breaks_more(best), verifier.spreads(best), verifier.rise(sweeps, sweep)]
         if flat is not None:
             tables["confidence"] = flat
             charts["confidence"] = confidence.draw({name: own.clean for name, own in sweeps.items()})
-            claims += [judge.flat_classes(sweeps), judge.flat_models(flat, best)]
+            claims += [verifier.flat_classes(sweeps), verifier.flat_models(flat, best)]
         data = {"temperature": drawn, "confidence_path": _rows_of_models(followed)}
         for name, own in followed.items():
             charts[f"path_{name}"] = confidence_path.draw(own, str(own["true_class"].iloc[0]), self._shown(own))
@@ -120,7 +120,7 @@ class Temperature(OfTemperatures):
                 beside, str(beside["true_class"].iloc[0]), self._shown(beside)
             )
         styled = {name: figures.styled(chart) for name, chart in charts.items()}
-        return Outcome(tables, styled, claims, self.notes(), data)
+        return StudyResult(tables, styled, claims, self.notes(), data)
 
     def _shown(self, path: pd.DataFrame) -> list[int]:
         """The steps whose confidences are drawn."""
@@ -217,7 +217,7 @@ def _with_ends(name: str, found: tuple[float, float, float]) -> dict[str, float]
 
 def gradients(
     folder: Path,
-    place: Place,
+    place: Environment,
     model: str,
     data: str,
     eps: str | float,
@@ -254,7 +254,7 @@ def _without_gradient(module: nn.Module, rows: Rows, inv_temperature: float) -> 
 
 def path(
     folder: Path,
-    place: Place,
+    place: Environment,
     model: str,
     data: str,
     eps: str | float,
@@ -304,7 +304,7 @@ def _telling(pgd: Records, other: Records) -> int:
     return int(pgd.index[np.lexsort((pgd.index, ~right, ~(right & broken)))[0]])
 
 
-def _loaded(place: Place, model: str, data: str) -> tuple[Images, nn.Module]:
+def _loaded(place: Environment, model: str, data: str) -> tuple[Images, nn.Module]:
     """The test images and the model, as an audit loads them."""
     images = images_of(data, place.root, "test", place.download, None, None)
     return images, module_of(model, None, None, images, None, place.device).requires_grad_(False)
@@ -317,4 +317,4 @@ def _started(attack: str, module: nn.Module, images: Images, threat: Threat, see
     index = torch.from_numpy(images.positions)
     key = rng.keys(seed, index, 0) + rng.keys(seed, torch.zeros_like(index), 1)
     (own,) = parse(attack).values()
-    return own.begin(module, fresh(x, y, threat.eps, key.to(device)), threat.norm)
+    return own.begin(module, initial_rows(x, y, threat.eps, key.to(device)), threat.norm)

@@ -32,10 +32,10 @@ from classwise.models.penultimate import penultimate
 from classwise.show import figures
 from classwise.show.figures import features as figure
 from classwise.stats.intervals import Array, ratio
-from classwise.studies.runner.graph import Derive, Job
-from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.graph import Derive, StudyJob
+from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
-from classwise.studies.runner.work import Place
+from classwise.studies.runner.work import Environment
 from classwise.studies.shared.together import mean_interval
 from classwise.studies.shared.verdicts import exceeds, falls_short, images, undecided
 
@@ -58,8 +58,8 @@ class Tsne(OfModels):
     perplexity: float = 30.0
     neighbours: int = 10
 
-    def jobs(self) -> list[Job]:
-        found: list[Job] = []
+    def jobs(self) -> list[StudyJob]:
+        found: list[StudyJob] = []
         for subject in self.subjects():
             settings = {
                 "model": subject.model,
@@ -75,7 +75,7 @@ class Tsne(OfModels):
             found += [*subject.jobs, Derive(f"{subject.name}-map", f"{__name__}:mapped", settings)]
         return found
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         names = [subject.name for subject in self.subjects()]
         maps = {name: done.table(f"{name}-map", "map.csv").astype({"class": str}) for name in names}
         means = pd.concat([separation(own).assign(model=name) for name, own in maps.items()], ignore_index=True)
@@ -83,7 +83,7 @@ class Tsne(OfModels):
         charts = {
             "map" if len(names) == 1 else f"map_{name}": figures.styled(figure.draw(own)) for name, own in maps.items()
         }
-        return Outcome(
+        return StudyResult(
             {"separation": _model_first(means), "classes": _model_first(classes)},
             charts,
             [claim for name in names for claim in _claims(name, means[means["model"] == name])],
@@ -153,7 +153,7 @@ def _claims(name: str, means: pd.DataFrame) -> list[Claim]:
     found = []
     for kind in _KINDS:
         by_level = means[means["images"] == kind].set_index("level")
-        for level, text, judge in (
+        for level, text, verifier in (
             ("superclass", f"Superclasses stay apart, {kind} images ({name}).", exceeds),
             (
                 "class inside superclass",
@@ -167,7 +167,7 @@ def _claims(name: str, means: pd.DataFrame) -> list[Claim]:
             numbers = f"κ = {kappa:.2f}, 95% interval {low:.2f} to {high:.2f}; 0 mixed, 1 apart, the line is {_HALFWAY}"
             if not np.isfinite([kappa, low]).all():
                 numbers = "κ has no interval: too few images"
-            ruling = judge(low, high, _HALFWAY, test="Student's t over the images", sample=images(n, "images"))
+            ruling = verifier(low, high, _HALFWAY, test="Student's t over the images", sample=images(n, "images"))
             found.append(Claim(_SOURCE, text, ruling, numbers))
     return found
 
@@ -178,7 +178,7 @@ def _model_first(table: pd.DataFrame) -> pd.DataFrame:
 
 def mapped(
     folder: Path,
-    place: Place,
+    place: Environment,
     model: str,
     data: str,
     eps: str | float,

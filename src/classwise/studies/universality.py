@@ -27,7 +27,7 @@ from classwise.metrics.paired import holm
 from classwise.show import figures
 from classwise.show.figures import forest
 from classwise.stats.intervals import Array
-from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.shared import extremes
 from classwise.studies.shared.together import halves, interval, resampled, smallest
 from classwise.studies.shared.variants import Variant, Variants
@@ -71,7 +71,7 @@ class Universality(Variants):
             for change, settings in changes.items()
         ]
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         variants = self.variants()
         robust, clean = (
             {variant.name: self.rows(done, variant, attack) for variant in variants} for attack in (None, CLEAN)
@@ -92,9 +92,11 @@ class Universality(Variants):
             for name, own in families.items()
         }
         compared = {name: own for name, own in families.items() if len(own) > 1}
-        judged = [judge(own, name, self.seed) for name, own in compared.items() for judge in (same_worst, same_order)]
+        judged = [
+            verifier(own, name, self.seed) for name, own in compared.items() for verifier in (same_worst, same_order)
+        ]
         notes = ["The paper is a plan and prints no result.", *self.notes()]
-        return Outcome(tables, charts, [differ_everywhere(found, robust), *judged], notes)
+        return StudyResult(tables, charts, [differ_everywhere(found, robust), *judged], notes)
 
     def _families(self, variants: Sequence[Variant], runs: Runs) -> dict[str, dict[str, Sequence[Records]]]:
         """The variants of each data set, which can be compared."""

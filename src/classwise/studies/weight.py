@@ -16,7 +16,7 @@ import pandas as pd
 
 from classwise.core.errors import UserError
 from classwise.core.records import Records
-from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.shared import over_seeds
 from classwise.studies.shared.over_seeds import change_of, points
 from classwise.studies.shared.variants import (
@@ -62,14 +62,14 @@ class Weight(Variants):
             made.append(Variant(f"weight-{value:g}", self.recipe, change))
         return made
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         names = chosen(with_setting(self.recipe, self.set, "weight"), self.class_name)
         rows = [self.rows(done, variant) for variant in self.variants()]
         runs = dict(zip(self._values(), rows, strict=True))
         tables = {value: over_seeds.changes(runs[1.0], own) for value, own in runs.items() if value != 1}
         title = f"weight of {' and '.join(names)}"
         shown = pd.concat([in_percent(table).assign(weight=value) for value, table in tables.items()])
-        return Outcome(
+        return StudyResult(
             {
                 "weights": pd.DataFrame([{"weight": v, **over_seeds.level(r, runs[1.0])} for v, r in runs.items()]),
                 "robustness": swept(runs, "weight"),

@@ -18,9 +18,9 @@ from classwise.metrics import accuracy
 from classwise.show import figures
 from classwise.show.figures import weight_norm as figure
 from classwise.stats.correlation import rank_test
-from classwise.studies.runner.graph import Derive, Job
-from classwise.studies.runner.outcome import Claim, Done, Outcome
-from classwise.studies.runner.work import Place
+from classwise.studies.runner.graph import Derive, StudyJob
+from classwise.studies.runner.result import Claim, Done, StudyResult
+from classwise.studies.runner.work import Environment
 from classwise.studies.shared.together import RANKS
 from classwise.studies.shared.under_attack import UnderAttack
 from classwise.studies.shared.verdicts import classes as classes_of
@@ -38,11 +38,11 @@ class WeightNorm(UnderAttack):
 
     standard: str | None = "standard"
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[StudyJob]:
         norms = [Derive(f"{each.name}-norms", f"{__name__}:norms", {"model": each.model}) for each in self.subjects()]
         return [*self.audited(), *norms]
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         rows = pd.concat([self._rows(done, subject.name) for subject in self.subjects()], ignore_index=True)
         tests = pd.DataFrame(
             [
@@ -54,7 +54,7 @@ class WeightNorm(UnderAttack):
         )
         shown = rows.drop(columns="n").assign(robust=100 * rows["robust"], clean=100 * rows["clean"])
         drawn = rows.rename(columns={"robust": "accuracy"})[["model", "class", "accuracy", "norm"]]
-        return Outcome(
+        return StudyResult(
             {"correlation": tests, "norms": shown},
             {"weight_norm": figures.styled(figure.draw(drawn))},
             self._claims(rows),
@@ -95,7 +95,7 @@ class WeightNorm(UnderAttack):
         return claims
 
 
-def norms(folder: Path, place: Place, model: str) -> None:
+def norms(folder: Path, place: Environment, model: str) -> None:
     """norms.csv: the Euclidean norm of each class's row of the last linear layer."""
     from torch import nn
 

@@ -52,7 +52,7 @@ def checkpoint_of(folder: Path, epoch: int) -> Path:
 
 
 @dataclass
-class Progress:
+class TrainingState:
     """Where a training is: all that changes from step to step besides the weights.
 
     epoch, step: done so far, `step` within the epoch. seen: columns of the training records of the unfinished epoch.
@@ -85,7 +85,7 @@ class Checkpoints:
     method: dict[str, Any]
     threat: dict[str, Any] = field(default_factory=dict)
 
-    def save(self, name: str, model: nn.Module, progress: Progress, **more: Any) -> None:
+    def save(self, name: str, model: nn.Module, progress: TrainingState, **more: Any) -> None:
         """Write one checkpoint."""
         about = {
             "method": json.dumps(self.method, default=str),
@@ -108,7 +108,7 @@ class Checkpoints:
             ) from error
 
     def save_last(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, scaler: dict[str, Any], progress: Progress
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, scaler: dict[str, Any], progress: TrainingState
     ) -> None:
         """Write last.pt, the averaged weights in front where there is an average, and history.csv; what was last.pt
         becomes previous.pt."""
@@ -141,7 +141,7 @@ class Checkpoints:
         if fresh.exists() and not last.exists():
             fresh.replace(last)
 
-    def rebuild_best(self, progress: Progress) -> None:
+    def rebuild_best(self, progress: TrainingState) -> None:
         """Write best.pt again where it is missing or damaged and another checkpoint is of its epoch; else warn."""
         wanted = progress.best_epoch or (progress.epoch if progress.stopped is not None else 0)
         if not wanted or _read(self.folder / BEST) is not None:
@@ -159,7 +159,7 @@ class Checkpoints:
             stacklevel=2,
         )
 
-    def write_history(self, progress: Progress) -> None:
+    def write_history(self, progress: TrainingState) -> None:
         """history.csv, from what the checkpoint holds, so that the two agree whenever the power goes; none before the
         first epoch is done."""
         if not progress.history:
@@ -202,7 +202,7 @@ def restore(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     device: torch.device,
-) -> Progress:
+) -> TrainingState:
     """Put weights and optimiser back to where they were, and say where that is."""
     try:
         model.load_state_dict(weights)
@@ -212,7 +212,7 @@ def restore(
             f"the checkpoint to go on from is of another model: {str(error).splitlines()[0]} Give the same model, or "
             "begin anew with --overwrite."
         ) from error
-    return Progress(
+    return TrainingState(
         {name: value.to(device) for name, value in about["state"].items()},
         about["epoch"],
         about["step"],

@@ -26,18 +26,18 @@ from classwise.training import history
 from classwise.training.augment import Augment
 from classwise.training.averaging import Averaging, averaged, estimate_batch_norm
 from classwise.training.batches import Source
-from classwise.training.checkpoint import BEST, Checkpoints, Progress, of_epoch
+from classwise.training.checkpoint import BEST, Checkpoints, TrainingState, of_epoch
+from classwise.training.epoch_records import EpochRecords, meta_of, to_records
 from classwise.training.interrupt import Asked, Interrupted, interruptible
-from classwise.training.seen import Seen, meta_of, to_records
-from classwise.training.step import Stepper
+from classwise.training.progress_display import ProgressDisplay
+from classwise.training.step import TrainStep
 from classwise.training.validation import Validation
-from classwise.training.watch import Watch
 
 _CHECK = Pgd(steps=5)  # steps of ε/4, as Wong et al. (ICLR 2020) look for catastrophic overfitting
 
 
 @dataclass(frozen=True)
-class Stretch:
+class PhaseData:
     """What is trained on up to an epoch: images, batch size, augmentation."""
 
     until: int
@@ -48,10 +48,10 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Training:
-    """All that a training needs besides where it is (`Progress`)."""
+    """All that a training needs besides where it is (`TrainingState`)."""
 
-    stepper: Stepper
-    stretches: Sequence[Stretch]
+    stepper: TrainStep
+    phases: Sequence[PhaseData]
     validation: Validation | None
     averaging: Averaging | None
     checkpoints: Checkpoints
@@ -62,7 +62,7 @@ class Training:
         return () if self.validation is None else tuple(self.validation.attacks)
 
 
-def fit(training: Training, progress: Progress, watch: Watch) -> Progress:
+def fit(training: Training, progress: TrainingState, watch: ProgressDisplay) -> TrainingState:
     """Train the model in place, from where `progress` is to the last epoch of the recipe."""
     stepper, recipe = training.stepper, training.stepper.recipe
     method, epochs = recipe.method, recipe.train.epochs
@@ -71,12 +71,12 @@ def fit(training: Training, progress: Progress, watch: Watch) -> Progress:
             progress.state = method.update(progress.state, None, _validate(training, stepper.model, watch), 0)
         while progress.epoch < epochs and progress.stopped is None:
             begin = time.perf_counter() - progress.seconds
-            stretch = next(stretch for stretch in training.stretches if progress.epoch < stretch.until)
-            columns = _epoch(training, stretch, progress, watch, stop, begin)
+            phase = next(phase for phase in training.phases if progress.epoch < phase.until)
+            columns = _epoch(training, phase, progress, watch, stop, begin)
 
-            names, threat = stretch.source.train.class_names, recipe.threat
+            names, threat = phase.source.train.class_names, recipe.threat
             train = to_records(columns, meta_of(names, threat.norm, threat.eps, recipe.train.seed))
-            shown = _averaged(training, stretch, progress, watch)
+            shown = _averaged(training, phase, progress, watch)
             due = (progress.epoch + 1) % recipe.validate.every == 0 or progress.epoch + 1 == epochs
             valid = _validate(training, shown, watch) if due else None
             row = history.row(progress.epoch + 1, train, valid, training.attacks, progress.state)
@@ -86,7 +86,7 @@ def fit(training: Training, progress: Progress, watch: Watch) -> Progress:
             progress.epoch, progress.step, progress.seconds, progress.seen = progress.epoch + 1, 0, 0.0, {}
             progress.history.append({**row, "seconds": round(time.perf_counter() - begin, 3)})
             if recipe.train.stop_drop is not None:
-                _check_overfitting(training, stretch, progress, recipe.train.stop_drop)
+                _check_overfitting(training, phase, progress, recipe.train.stop_drop)
             _save(training, progress, shown, valid)
             watch.epoch(progress, valid)
             if stepper.processes.any(stop.asked, stepper.device):
@@ -95,19 +95,19 @@ def fit(training: Training, progress: Progress, watch: Watch) -> Progress:
 
 
 def _epoch(
-    training: Training, stretch: Stretch, progress: Progress, watch: Watch, stop: Asked, begin: float
+    training: Training, phase: PhaseData, progress: TrainingState, watch: ProgressDisplay, stop: Asked, begin: float
 ) -> dict[str, Tensor]:
     """The batches of an epoch from `progress.step` on; returns the columns of its training records."""
     stepper, processes, train = training.stepper, training.stepper.processes, training.stepper.recipe.train
-    batches = stretch.source.batches(progress.epoch, stretch.batch, train.seed, least=2 * processes.world)
+    batches = phase.source.batches(progress.epoch, phase.batch, train.seed, least=2 * processes.world)
     shares = [rows[processes.rank :: processes.world] for rows in batches]
     before = [progress.seen] if progress.seen and processes.first else []
-    seen = Seen(before, stepper.recipe.method.reads_probs)
+    seen = EpochRecords(before, stepper.recipe.method.reads_probs)
     saved = time.perf_counter()
     watch.begin_epoch(progress.epoch, len(batches), progress.step)
-    for examples in stretch.source.stream(shares[progress.step :]):
+    for examples in phase.source.stream(shares[progress.step :]):
         done, count = progress.step / len(batches), len(batches[progress.step])
-        batch, loss = stepper(examples, stretch.augment, progress.state, progress.epoch, done, count)
+        batch, loss = stepper(examples, phase.augment, progress.state, progress.epoch, done, count)
         seen.add(progress.step, torch.from_numpy(examples.index), batch.y, loss)
         progress.step += 1
         if training.averaging is not None:
@@ -124,21 +124,21 @@ def _epoch(
     return seen.columns(processes)
 
 
-def _validate(training: Training, model: nn.Module, watch: Watch) -> Records | None:
+def _validate(training: Training, model: nn.Module, watch: ProgressDisplay) -> Records | None:
     """The validation records of the model, or of its average; None where nothing is held out."""
     stepper, validation = training.stepper, training.validation
     if validation is None:
         return None
     with evaluating(model), watch.validating(len(validation.images)) as report:
-        follower = stepper.follower
+        synced_copy = stepper.synced_copy
         if model is not stepper.model:
             example = validation.images.batch(np.arange(min(8, len(validation.images))))[0]
-            follower = follow(model, example.to(stepper.device), fold=stepper.recipe.train.fold != "no")
-        follower.refresh()
-        return validation(model, follower, report)
+            synced_copy = follow(model, example.to(stepper.device), fold=stepper.recipe.train.fold != "no")
+        synced_copy.refresh()
+        return validation(model, synced_copy, report)
 
 
-def _averaged(training: Training, stretch: Stretch, progress: Progress, watch: Watch) -> nn.Module:
+def _averaged(training: Training, phase: PhaseData, progress: TrainingState, watch: ProgressDisplay) -> nn.Module:
     """The model to show for this epoch: the average of its weights where there is one, else itself."""
     averaging, model = training.averaging, training.stepper.model
     if averaging is None:
@@ -152,19 +152,19 @@ def _averaged(training: Training, stretch: Stretch, progress: Progress, watch: W
     shown = averaged(model, progress.average)
     if averaging.estimate:
         train = training.stepper.recipe.train
-        batches = stretch.source.batches(progress.epoch, stretch.batch, train.seed)
+        batches = phase.source.batches(progress.epoch, phase.batch, train.seed)
         device = training.stepper.device
         with training.stepper.randomness(progress.epoch, 1.0):
-            estimate_batch_norm(shown, (examples.x.to(device) for examples in stretch.source.stream(batches)))
+            estimate_batch_norm(shown, (examples.x.to(device) for examples in phase.source.stream(batches)))
         progress.average |= {name: value.detach().clone() for name, value in shown.state_dict().items()}
     return shown
 
 
-def _check_overfitting(training: Training, stretch: Stretch, progress: Progress, drop: float) -> None:
+def _check_overfitting(training: Training, phase: PhaseData, progress: TrainingState, drop: float) -> None:
     """Stop, with the weights of an epoch ago, where PGD accuracy on the epoch's first batch has fallen by `drop`."""
     stepper, recipe = training.stepper, training.stepper.recipe
-    rows = stretch.source.batches(progress.epoch - 1, stretch.batch, recipe.train.seed)[0]
-    batch = stepper.prepare(stretch.source.read(rows), stretch.augment, progress.epoch - 1, 0.0)
+    rows = phase.source.batches(progress.epoch - 1, phase.batch, recipe.train.seed)[0]
+    batch = stepper.prepare(phase.source.read(rows), phase.augment, progress.epoch - 1, 0.0)
     x_adv = craft(_CHECK, batch.fast, batch.x, batch.y, batch.eps, batch.norm, key=batch.key)
     with torch.no_grad():
         now = float((batch.fast(x_adv).argmax(1) == batch.y).float().mean())
@@ -180,7 +180,7 @@ def _check_overfitting(training: Training, stretch: Stretch, progress: Progress,
     progress.before = {name: value.detach().clone() for name, value in stepper.model.state_dict().items()}
 
 
-def _save(training: Training, progress: Progress, shown: nn.Module, valid: Records | None) -> None:
+def _save(training: Training, progress: TrainingState, shown: nn.Module, valid: Records | None) -> None:
     """best.pt where this epoch is the best so far by the recipe's rule, the epoch's own checkpoint where it is kept,
     then last.pt and history.csv: what a kill leaves out is written again when the training resumes."""
     recipe = training.stepper.recipe
@@ -197,12 +197,12 @@ def _save(training: Training, progress: Progress, shown: nn.Module, valid: Recor
     _save_last(training, progress)
 
 
-def _save_as(name: str, training: Training, progress: Progress, shown: nn.Module) -> None:
+def _save_as(name: str, training: Training, progress: TrainingState, shown: nn.Module) -> None:
     if training.stepper.processes.first:
         training.checkpoints.save(name, shown, progress)
 
 
-def _save_last(training: Training, progress: Progress) -> None:
+def _save_last(training: Training, progress: TrainingState) -> None:
     stepper = training.stepper
     if stepper.processes.first:
         training.checkpoints.save_last(stepper.model, stepper.optimizer, stepper.scaler.state_dict(), progress)

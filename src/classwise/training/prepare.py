@@ -23,12 +23,12 @@ from classwise.training import averaging, optimizer, recipe, schedule, split
 from classwise.training.augment import parse as parse_augment
 from classwise.training.awp import parse as parse_awp
 from classwise.training.batches import Source
-from classwise.training.checkpoint import Checkpoints, Progress
-from classwise.training.loop import Stretch, Training
+from classwise.training.checkpoint import Checkpoints, TrainingState
+from classwise.training.loop import PhaseData, Training
 from classwise.training.processes import Processes
 from classwise.training.pseudo import read_pseudo
 from classwise.training.recipe import Recipe
-from classwise.training.step import Stepper
+from classwise.training.step import TrainStep
 from classwise.training.validation import Validation
 
 _FINE_TUNED = ("frl_rw", "frl_rwrm")
@@ -85,28 +85,28 @@ def prepare(
     processes: Processes,
     root: str | Path | None,
     download: bool,
-) -> tuple[Training, Progress]:
+) -> tuple[Training, TrainingState]:
     """All the loop needs, and the state it begins in; raises where the recipe cannot be followed. Writes nothing."""
     part, method, device = chosen.train, chosen.method, next(network.parameters()).device
     averages = None if part.averaging is None else averaging.parse(part.averaging)
     _check_held_out(chosen, averages, held_out)
     example = kept.batch(np.arange(min(8, len(kept))))[0].to(device)
-    follower = follow(network, example, fold=part.fold != "no")
-    if part.fold == "yes" and not follower.fast.folded:
+    synced_copy = follow(network, example, fold=part.fold != "no")
+    if part.fold == "yes" and not synced_copy.fast.folded:
         raise UserError(
             f"train.fold = yes, but nothing in {chosen.model.spec} can be folded: it has no batch-norm behind a "
             "convolution. Leave fold at auto."
         )
     moving = optimizer.parse(part.optimizer)
     optimiser = moving.build(network)
-    stepper = Stepper(
+    stepper = TrainStep(
         chosen,
         network,
         optimiser,
         moving.lr,
         schedule.parse(part.schedule),
         None if part.awp is None else parse_awp(part.awp),
-        dataclasses.replace(follower, fast=dataclasses.replace(follower.fast, multiple=1)),
+        dataclasses.replace(synced_copy, fast=dataclasses.replace(synced_copy.fast, multiple=1)),
         torch.amp.GradScaler(device.type, enabled=part.amp == "float16"),
         processes,
         folder,
@@ -120,11 +120,11 @@ def prepare(
         dataclasses.asdict(chosen.threat) if type(method).attack is not Method.attack else {},
     )
     state = {name: value.to(device) for name, value in method.init(kept.class_names).items()}
-    stretches = _stretches(chosen, kept, root, download)
-    for stretch in stretches:
-        stretch.source.batches(0, stretch.batch, part.seed, least=2 * processes.world)
+    phases = _stretches(chosen, kept, root, download)
+    for phase in phases:
+        phase.source.batches(0, phase.batch, part.seed, least=2 * processes.world)
     validation = _validation(chosen, held_out, processes)
-    return Training(stepper, stretches, validation, averages, checkpoints), Progress(state)
+    return Training(stepper, phases, validation, averages, checkpoints), TrainingState(state)
 
 
 def _check_held_out(chosen: Recipe, averages: averaging.Averaging | None, held_out: Images | None) -> None:
@@ -160,11 +160,11 @@ def idle(chosen: Recipe) -> list[str]:
     ]
 
 
-def _stretches(chosen: Recipe, kept: Images, root: str | Path | None, download: bool) -> list[Stretch]:
+def _stretches(chosen: Recipe, kept: Images, root: str | Path | None, download: bool) -> list[PhaseData]:
     part, data = chosen.train, chosen.data
     extra = None if data.extra is None else read_pseudo(data.extra, kept)
     source = Source(kept, extra, data.extra_fraction if extra else 0.0, data.epoch_size)
-    stretches = []
+    phases = []
     for phase, end in zip(part.phases, part.ends(), strict=True) if part.phases else [(recipe.Phase(), part.epochs)]:
         images = kept
         if phase.data is not None:  # the same examples, read at another size
@@ -172,8 +172,8 @@ def _stretches(chosen: Recipe, kept: Images, root: str | Path | None, download: 
             images = dataclasses.replace(kept, pixels=whole.pixels)
         augment = parse_augment(list(data.augment if phase.augment is None else phase.augment))
         own = dataclasses.replace(source, train=images)
-        stretches.append(Stretch(end, own, phase.batch or part.batch, augment))
-    return stretches
+        phases.append(PhaseData(end, own, phase.batch or part.batch, augment))
+    return phases
 
 
 def _validation(chosen: Recipe, held_out: Images | None, processes: Processes) -> Validation | None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from classwise.auditing.inputs import device_of
 from classwise.core.errors import UserError
 from classwise.core.records import Array
-from classwise.core.storage import whole_file
+from classwise.core.storage import atomic_write
 from classwise.data.arrays import load_archive
 from classwise.data.images import ArrayPixels, Images, IntArray
 
@@ -58,7 +58,7 @@ def write_pseudo(path: str | Path, images: Images, labels: IntArray, confidence:
     """Store images, as 8-bit values, with their labels; whole or not at all."""
     pixels = (images.batch(np.arange(len(images)))[0] * 255).round().to(torch.uint8).numpy()
     try:
-        with whole_file(Path(path)) as handle:
+        with atomic_write(Path(path)) as handle:
             np.savez(handle, images=pixels, labels=labels.astype(np.int64), confidence=confidence)
     except OSError as error:
         raise UserError(

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from classwise.attacks.attack import Model
 from classwise.core import rng
 from classwise.core.errors import UserError
-from classwise.core.storage import whole_file
-from classwise.engine.attack_copy import AMP, Follower, channels_last, trains_channels_last
+from classwise.core.storage import atomic_write
+from classwise.engine.attack_copy import AMP, SyncedAttackCopy, channels_last, trains_channels_last
 from classwise.methods.method import Batch, Loss, State
 from classwise.training.awp import Awp
 from classwise.training.batches import Examples
@@ -31,7 +31,7 @@ NOT_FINITE = "not_finite_{}.pt"  # the batch that a training diverged on, and th
 
 
 @dataclass
-class Stepper:
+class TrainStep:
     """A model with all that moves its weights."""
 
     recipe: Recipe
@@ -40,7 +40,7 @@ class Stepper:
     lr: float
     schedule: Schedule
     awp: Awp | None
-    follower: Follower
+    synced_copy: SyncedAttackCopy
     scaler: torch.amp.GradScaler
     processes: Processes
     folder: Path | None = None
@@ -120,9 +120,9 @@ class Stepper:
         def answer(x: Tensor) -> Tensor:
             nonlocal stale
             if stale:
-                self.follower.refresh()
+                self.synced_copy.refresh()
                 stale = False
-            return self.follower.fast(x)
+            return self.synced_copy.fast(x)
 
         return answer
 
@@ -172,7 +172,7 @@ class Stepper:
             "loss": loss.value.detach(), "logits": loss.logits.detach(), "weights": self.model.state_dict(),
         }  # fmt: skip
         try:
-            with whole_file(path) as handle:
+            with atomic_write(path) as handle:
                 torch.save(content, handle)
         except (OSError, RuntimeError) as error:  # of a full disk; what matters is said all the same
             return f" (The batch could not be written to {path}: {error}.)"

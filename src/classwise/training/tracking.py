@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeAlias
 from classwise.auditing.folder import flat
 from classwise.core.errors import UserError, unknown
 from classwise.core.extras import package
-from classwise.core.storage import whole_file
+from classwise.core.storage import atomic_write
 
 Row: TypeAlias = Mapping[str, float | str]
 
@@ -179,7 +179,7 @@ def _identity(path: Path, resumed: int | None, make: Callable[[], str]) -> tuple
     if resumed is not None and path.is_file():
         return path.read_text(encoding="utf-8").strip(), True
     made = make()
-    with whole_file(path) as handle:
+    with atomic_write(path) as handle:
         handle.write(made.encode())
     return made, False
 

@@ -38,7 +38,7 @@ from classwise.training.checkpoint import (
     LAST,
     NEXT,
     PREVIOUS,
-    Progress,
+    TrainingState,
     checkpoint_of,
     kept_epochs,
     of_epoch,
@@ -47,10 +47,10 @@ from classwise.training.checkpoint import (
 from classwise.training.loop import Training, fit
 from classwise.training.prepare import examples, idle, network_of, prepare, split_off
 from classwise.training.processes import joined, local_device, restarted
+from classwise.training.progress_display import ProgressDisplay, show_trained
 from classwise.training.recipe import Recipe
 from classwise.training.step import NOT_FINITE
 from classwise.training.tracking import open_trackers
-from classwise.training.watch import Watch, show_trained
 
 _FILES = ("config.toml", "history.csv", LAST, NEXT, PREVIOUS, BEST)
 #: What trackers and studies leave beside them; W&B has a folder of its own for every run.
@@ -114,7 +114,7 @@ def train(
         known = plain(chosen.settings())
         resumed = start.epoch if start.history else None
         tracker = open_trackers(trackers if processes.first else (), folder, folder.name, known, resumed)
-        watch = Watch(chosen.train.epochs, training.attacks, tracker, progress, quiet=not processes.first)
+        watch = ProgressDisplay(chosen.train.epochs, training.attacks, tracker, progress, quiet=not processes.first)
         with watch.watching():
             fit(training, start, watch)
         processes.wait()
@@ -165,7 +165,7 @@ def _check_same(folder: Path, stored: dict[str, Any], config: dict[str, Any]) ->
             )
 
 
-def _where(training: Training, start: Progress) -> Progress:
+def _where(training: Training, start: TrainingState) -> TrainingState:
     """Where the run folder's checkpoint says that the training is; without one, at the start."""
     stepper, checkpoints = training.stepper, training.checkpoints
     if (found := checkpoints.read_last()) is None:

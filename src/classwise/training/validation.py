@@ -13,8 +13,8 @@ from classwise.attacks.attack import Attack, for_classes
 from classwise.core.records import CLEAN, Meta, Protocol, Records
 from classwise.core.threat import Norm
 from classwise.data.images import Images
-from classwise.engine import jobs, run
-from classwise.engine.attack_copy import Follower
+from classwise.engine import evaluation, run
+from classwise.engine.attack_copy import SyncedAttackCopy
 from classwise.engine.batch_size import at_most, choose_batch, choose_workers
 from classwise.training.processes import Processes
 
@@ -32,15 +32,15 @@ class Validation:
     seed: int
     processes: Processes
 
-    def __call__(self, model: nn.Module, follower: Follower, report: Callable[[str, int], None]) -> Records:
+    def __call__(self, model: nn.Module, synced_copy: SyncedAttackCopy, report: Callable[[str, int], None]) -> Records:
         """Clean and attacked records of every held-out example. The model must be in eval mode, the follower fresh."""
         device = next(model.parameters()).device
         mine = self.images.take(np.arange(self.processes.rank, len(self.images), self.processes.world))
         example = mine.batch(np.arange(min(8, len(mine))))[0].to(device)
         workers = choose_workers(device)
         room = choose_batch(model, example, workers)
-        plan = jobs.Plan(at_most(room, len(mine)), len(mine), workers)
-        fast = dataclasses.replace(follower.fast, most=room)
+        plan = evaluation.BatchPlan(at_most(room, len(mine)), len(mine), workers)
+        fast = dataclasses.replace(synced_copy.fast, most=room)
         together = self.protocol == "final"
         groups = [(self.protocol, {**self.attacks, **self.own} if together else self.attacks)]
         if self.own and not together:
@@ -48,10 +48,12 @@ class Validation:
         parts: list[Records] = []
         for protocol, attacks in groups:
             fitted = {name: for_classes(attack, mine.num_classes) for name, attack in attacks.items()}
-            infos = jobs.attack_infos(fitted, protocol, "all")
+            infos = evaluation.attack_infos(fitted, protocol, "all")
             meta = Meta(mine.class_names, mine.superclasses, self.norm, self.eps, self.seed, infos)
             radii = np.full(len(mine), self.eps)
-            job = jobs.Job(model, fast, mine, fitted, self.norm, radii, meta, plan, device, protocol, report=report)
+            job = evaluation.Evaluation(
+                model, fast, mine, fitted, self.norm, radii, meta, plan, device, protocol, report=report
+            )
             found = run.evaluate(job)
             parts.append(found if not parts else _without_clean(found))
         whole = _joined(parts)

@@ -65,7 +65,7 @@ KINDS = {
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("desk")
     (folder / "files.py").write_text(FILES)
     network = load_model(NET, num_classes=10, in_channels=1, seed=3)
@@ -74,10 +74,10 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def call(words: list[str], desk: str) -> None:
+def call(words: list[str], workspace: str) -> None:
     """The command line with these words."""
     before = Path.cwd()
-    os.chdir(desk)
+    os.chdir(workspace)
     try:
         with mock.patch.object(sys, "argv", words), pytest.raises(SystemExit) as left:
             main.main()
@@ -101,14 +101,14 @@ def same_numbers(one: Audit, other: Audit) -> None:
     assert texts[0] == texts[1]
 
 
-def check(folder: Path, desk: Path, tmp_path: Path, run: Callable[[list[str]], None]) -> None:
+def check(folder: Path, workspace: Path, tmp_path: Path, run: Callable[[list[str]], None]) -> None:
     """Run what is shown on the same folder, where nothing may be computed again, and on a new one."""
     first = Audit.load(folder)
     stamps = {path: path.stat().st_mtime_ns for path in folder.glob("records/*.parquet")}
     words = shlex.split(commands.of_audit(first) or "")
     assert words[-2:] == ["--out", str(folder)]
     assert not {"MODEL", "DATA", "ATTACK", "EPS", "WEIGHTS", "DIR"} & set(words)
-    call(words, str(desk))
+    call(words, str(workspace))
     assert {path: path.stat().st_mtime_ns for path in folder.glob("records/*.parquet")} == stamps
     same_numbers(Audit.load(folder), first)
     run([*words[:-1], str(tmp_path / "new")])
@@ -121,15 +121,15 @@ def check(folder: Path, desk: Path, tmp_path: Path, run: Callable[[list[str]], N
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_command_reproduces_the_run(kind: str, desk: Path, tmp_path: Path) -> None:
+def test_the_command_reproduces_the_run(kind: str, workspace: Path, tmp_path: Path) -> None:
     words = KINDS[kind]
     if "num-classes 9" in words:  # the surrogate must know as many classes
         words = words.replace("w 1.pt", "w 9.pt")
-    call(["classwise", "audit", *shlex.split(words), "--out", str(tmp_path / "run")], str(desk))
-    check(tmp_path / "run", desk, tmp_path, lambda words: call(words, str(desk)))
+    call(["classwise", "audit", *shlex.split(words), "--out", str(tmp_path / "run")], str(workspace))
+    check(tmp_path / "run", workspace, tmp_path, lambda words: call(words, str(workspace)))
 
 
-def test_so_does_that_of_a_run_asked_for_in_python(desk: Path, tmp_path: Path) -> None:
+def test_so_does_that_of_a_run_asked_for_in_python(workspace: Path, tmp_path: Path) -> None:
     """Attack objects, numbers that are no short decimals, pairs and paths; and the very text of the page."""
     attacks: Any = [MarginPgd(steps=2, step=1 / 300), Pgd(steps=2, restarts=2, start="gaussian"), Transfer(NET)]
     made = cw.audit(
@@ -137,7 +137,7 @@ def test_so_does_that_of_a_run_asked_for_in_python(desk: Path, tmp_path: Path) -
         "digits",
         attacks,
         {"3": 1 / 30, "*": 1 / 7},
-        weights=desk / "w 1.pt",
+        weights=workspace / "w 1.pt",
         normalize=((1 / 3,), (1 / 9,)),
         limit=9,
         out=tmp_path / "run",
@@ -148,10 +148,10 @@ def test_so_does_that_of_a_run_asked_for_in_python(desk: Path, tmp_path: Path) -
 
     def run(words: list[str]) -> None:
         program = [sys.executable, "-m", *words]
-        done = subprocess.run(program, capture_output=True, text=True, check=False, cwd=desk)
+        done = subprocess.run(program, capture_output=True, text=True, check=False, cwd=workspace)
         assert done.returncode == 0, done.stderr
 
-    check(tmp_path / "run", desk, tmp_path, run)
+    check(tmp_path / "run", workspace, tmp_path, run)
     assert on_the_page(tmp_path / "run", tmp_path) == commands.of_audit(made)
 
 

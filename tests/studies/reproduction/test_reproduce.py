@@ -13,7 +13,7 @@ from classwise.data import class_names
 from classwise.studies.reproduction import cost, reproduce
 from classwise.studies.reproduction.measured import READERS
 from classwise.studies.runner.graph import Audit, Graph, Train
-from classwise.studies.runner.outcome import Outcome
+from classwise.studies.runner.result import StudyResult
 
 CLASSES = class_names("cifar10")
 assert CLASSES is not None
@@ -41,7 +41,7 @@ def test_a_sketch_and_a_wrong_name_are_errors() -> None:
         reproduce.plan("tian2021:table1", "dsek")  # type: ignore[arg-type]
 
 
-def attacks_outcome() -> Outcome:
+def attacks_outcome() -> StudyResult:
     """The printed table as if a study had measured it, each number one point higher."""
     rows = []
     for _, line in published.table("tian2021:table1").iterrows():
@@ -51,7 +51,7 @@ def attacks_outcome() -> Outcome:
         }
         row |= {"total": line["total"] + 1, "cv_percent2": line["cv"] + 1, "mcd": line["mcd"] + 1}
         rows.append(row | {name: line[str(number)] + 1 for number, name in enumerate(CLASSES or ())})
-    return Outcome({"robustness": pd.DataFrame(rows)})
+    return StudyResult({"robustness": pd.DataFrame(rows)})
 
 
 def test_each_printed_number_finds_ours() -> None:
@@ -65,14 +65,14 @@ def test_each_printed_number_finds_ours() -> None:
 def test_what_was_not_measured_is_left_empty() -> None:
     outcome = attacks_outcome()
     few = outcome.tables["robustness"].query("model != 'he'")
-    frame = reproduce.beside(reproduce.plan("tian2021:table1"), Outcome({"robustness": few}))
+    frame = reproduce.beside(reproduce.plan("tian2021:table1"), StudyResult({"robustness": few}))
     assert frame.loc[frame["row"].str.startswith("HE"), "ours"].isna().all()
     assert frame.loc[frame["row"].str.startswith("Madry"), "ours"].notna().all()
 
 
 def test_rows_of_another_data_set_are_not_ours() -> None:
     row = {"attack": "pgd-100", "model": "frl_rw", "average": 50.0, "worst": 20.0, "rho": 0.1, "cv_percent2": 250.0}
-    frame = reproduce.beside(reproduce.plan("li2023:table1"), Outcome({"methods": pd.DataFrame([row])}))
+    frame = reproduce.beside(reproduce.plan("li2023:table1"), StudyResult({"methods": pd.DataFrame([row])}))
     found = frame.dropna(subset="ours")
     assert set(found["row"]) == {"CIFAR-10, FRL-RW"}
     assert dict(zip(found["column"], found["ours"], strict=True)) == {
@@ -90,7 +90,7 @@ def swept(model: str, *grid: float) -> list[dict[str, object]]:
 
 
 def test_a_printed_temperature_finds_our_number_at_the_same_one() -> None:
-    outcome = Outcome({"float32": pd.DataFrame(swept("mart", 2.0, 5.0))})
+    outcome = StudyResult({"float32": pd.DataFrame(swept("mart", 2.0, 5.0))})
     found = (
         reproduce.beside(reproduce.plan("tian2021:table3"), outcome).dropna(subset="ours").set_index("column")["ours"]
     )
@@ -103,7 +103,7 @@ def test_a_printed_temperature_finds_our_number_at_the_same_one() -> None:
 
 
 def test_both_rows_of_hypersphere_embedding_find_their_own_temperature() -> None:
-    outcome = Outcome({"float32": pd.DataFrame(swept("he", 2.0, 5.0, 10.0, 50.0))})
+    outcome = StudyResult({"float32": pd.DataFrame(swept("he", 2.0, 5.0, 10.0, 50.0))})
     frame = reproduce.beside(reproduce.plan("tian2021:table3"), outcome)
     totals = frame[frame["column"] == "total"].set_index("row")["ours"].dropna()
     assert totals.to_dict() == {"HE, 5": 55.0, "HE, 50": 100.0}
@@ -120,7 +120,7 @@ def test_both_data_sets_of_wats_first_table_find_their_rows() -> None:
         "methods": pd.DataFrame([method_row("wat", "pgd-100", 50.0), method_row("frl_rw-own", "pgd-100", 1.0)]),
         "methods_cifar100": pd.DataFrame([method_row("cifar100-wat", "pgd-100", 25.0)]),
     }
-    frame = reproduce.beside(reproduce.plan("li2023:table1", "paper"), Outcome(tables)).dropna(subset="ours")
+    frame = reproduce.beside(reproduce.plan("li2023:table1", "paper"), StudyResult(tables)).dropna(subset="ours")
     averages = frame[frame["column"] == "pgd100_avg"].set_index("row")["ours"]
     assert averages.to_dict() == {"CIFAR-10, WAT": 50.0, "CIFAR-100, WAT": 25.0}
 
@@ -132,7 +132,7 @@ def test_each_attack_of_a_table_of_etas_finds_its_column_and_pgd_20_none() -> No
         for attack, value in kinds.items()
         for method, eta, shift in (("base", math.nan, 0.5), ("wat", 0.1, 0.0))
     ]
-    frame = reproduce.beside(reproduce.plan("li2023:table3"), Outcome({"eta": pd.DataFrame(rows)}))
+    frame = reproduce.beside(reproduce.plan("li2023:table3"), StudyResult({"eta": pd.DataFrame(rows)}))
     ours = frame[frame["column"].str.endswith("_avg")].dropna(subset="ours").set_index(["row", "column"])["ours"]
     columns = {"natural_avg": 80.0, "pgd100_avg": 50.0, "cw_avg": 48.0, "autoattack_avg": 46.0}
     assert ours.to_dict() == {("WAT, 0.1", name): value for name, value in columns.items()} | {
@@ -148,7 +148,7 @@ def test_predictions_on_a_white_background_stand_beside_the_printed_ones_with_th
                                          ("trades-dog", "original", 9), ("trades", "black", 1))
         for prediction in ("natural", "adversarial")
     ]  # fmt: skip
-    frame = reproduce.beside(reproduce.plan("tian2021:table4"), Outcome({"predictions": pd.DataFrame(rows)}))
+    frame = reproduce.beside(reproduce.plan("tian2021:table4"), StudyResult({"predictions": pd.DataFrame(rows)}))
     assert "line" not in set(frame["column"])
     ours = frame.set_index(["row", "column"])["ours"]
     for kind in ("Natural", "Adversarial"):
@@ -188,7 +188,7 @@ class TestCost:
         assert found["audit"] == pytest.approx(100 * one * 41)
 
     def test_the_paper_costs_more_than_the_desk(self) -> None:
-        desk, paper = (reproduce.hours(reproduce.plan("tian2021:figure4c", scale)) for scale in ("desk", "paper"))
-        assert desk is not None
+        workspace, paper = (reproduce.hours(reproduce.plan("tian2021:figure4c", scale)) for scale in ("desk", "paper"))
+        assert workspace is not None
         assert paper is not None
-        assert 0 < 100 * desk < paper < math.inf
+        assert 0 < 100 * workspace < paper < math.inf

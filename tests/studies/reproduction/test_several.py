@@ -9,8 +9,8 @@ import altair as alt
 import pandas as pd
 
 from classwise.studies.reproduction.several import Several
-from classwise.studies.runner.graph import Derive, Job
-from classwise.studies.runner.outcome import Outcome
+from classwise.studies.runner.graph import Derive, StudyJob
+from classwise.studies.runner.result import StudyResult
 from classwise.studies.runner.study import Study
 
 
@@ -19,12 +19,12 @@ class One(Study):
     name: str
     eta: float = 0.0
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[StudyJob]:
         return [Derive(self.name, "m:f")]
 
-    def outcome(self, done: Any) -> Outcome:
+    def outcome(self, done: Any) -> StudyResult:
         rows = pd.DataFrame({"of": [self.name]})
-        return Outcome(
+        return StudyResult(
             {"methods": rows},
             {"radar": alt.Chart(rows).mark_point()},
             (),

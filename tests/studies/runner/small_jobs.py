@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from classwise.studies.runner.graph import Graph, Job
-from classwise.studies.runner.work import Desk, Place
+from classwise.studies.runner.graph import Graph, StudyJob
+from classwise.studies.runner.work import Environment, Workspace
 
 
-def planned(folder: Path, *jobs: Job) -> Desk:
+def planned(folder: Path, *jobs: StudyJob) -> Workspace:
     """A desk of which nothing is written."""
-    return Desk(folder, Graph.of(jobs), Place())
+    return Workspace(folder, Graph.of(jobs), Environment())

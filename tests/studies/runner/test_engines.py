@@ -13,7 +13,7 @@ import pytest
 from classwise.core.errors import UserError
 from classwise.studies.runner.engines import Resources, drive, engine, names
 from classwise.studies.runner.graph import Derive, Graph
-from classwise.studies.runner.work import Desk, Place
+from classwise.studies.runner.work import Environment, Workspace
 from command_processes import running, wait_until
 
 ERRANDS = """
@@ -55,54 +55,54 @@ def errand(name: str, function: str = "note", **arguments: object) -> Derive:
     return Derive(name, f"errands_of_engines:{function}", arguments)
 
 
-def desk_of(folder: Path, *jobs: Derive) -> Desk:
-    return Desk.begin(folder / "study", Graph.of(jobs), Place())
+def desk_of(folder: Path, *jobs: Derive) -> Workspace:
+    return Workspace.begin(folder / "study", Graph.of(jobs), Environment())
 
 
-def calls(desk: Desk, name: str) -> list[list[str]]:
-    path = desk.folder_of(name) / "calls.txt"
+def calls(workspace: Workspace, name: str) -> list[list[str]]:
+    path = workspace.folder_of(name) / "calls.txt"
     return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def run(desk: Desk, resources: Resources, spec: str = "local") -> list[str]:
-    with engine(spec, desk, resources) as submit:
-        return list(drive(desk, submit))
+def run(workspace: Workspace, resources: Resources, spec: str = "local") -> list[str]:
+    with engine(spec, workspace, resources) as submit:
+        return list(drive(workspace, submit))
 
 
 def test_in_this_process_jobs_are_told_as_they_finish(tmp_path: Path) -> None:
-    desk = desk_of(tmp_path, errand("a"), errand("b"), errand("c", after="{a}"))
-    with engine("local", desk, Resources()) as submit:
+    workspace = desk_of(tmp_path, errand("a"), errand("b"), errand("c", after="{a}"))
+    with engine("local", workspace, Resources()) as submit:
         seen = []
-        for name in drive(desk, submit):
-            seen.append((name, [other for other in "abc" if calls(desk, other)]))
+        for name in drive(workspace, submit):
+            seen.append((name, [other for other in "abc" if calls(workspace, other)]))
     assert seen[0] == ("a", ["a"])  # b had not begun when a was told
     assert [name for name, _ in seen] == ["a", "b", "c"]
-    assert {pid for name in "abc" for pid, _ in calls(desk, name)} == {str(os.getpid())}
-    assert run(desk, Resources()) == []
+    assert {pid for name in "abc" for pid, _ in calls(workspace, name)} == {str(os.getpid())}
+    assert run(workspace, Resources()) == []
 
 
 def test_a_failure_holds_up_only_what_needs_it_and_a_killed_process_is_replaced(tmp_path: Path) -> None:
     jobs = [errand("good", "die_once"), errand("after", after="{good}"), errand("bad", "refuse")]
-    desk = desk_of(tmp_path, *jobs, errand("never", after="{bad}"), errand("mortal", "die"))
+    workspace = desk_of(tmp_path, *jobs, errand("never", after="{bad}"), errand("mortal", "die"))
     with pytest.raises(UserError, match="2 of 5 jobs failed") as failure:
-        run(desk, Resources(jobs=2, cpus=3, retries=1))
+        run(workspace, Resources(jobs=2, cpus=3, retries=1))
     words = str(failure.value)
     assert "bad: this cannot be done:\n  give it up" in words
     assert "mortal: its process was killed 2 times" in words
     assert "the same command goes on" in words
-    assert [len(calls(desk, name)) for name in ("good", "after", "never", "mortal")] == [2, 1, 0, 2]
-    assert {threads for _, threads in calls(desk, "good")} == {"3"}
-    pids = {pid for name in ("good", "after", "mortal") for pid, _ in calls(desk, name)}
+    assert [len(calls(workspace, name)) for name in ("good", "after", "never", "mortal")] == [2, 1, 0, 2]
+    assert {threads for _, threads in calls(workspace, "good")} == {"3"}
+    pids = {pid for name in ("good", "after", "mortal") for pid, _ in calls(workspace, name)}
     assert len(pids) == 5
     assert str(os.getpid()) not in pids
-    assert (desk.folder_of("bad") / "log.txt").read_text().startswith("error: this cannot be done")
+    assert (workspace.folder_of("bad") / "log.txt").read_text().startswith("error: this cannot be done")
 
 
 def test_one_job_after_the_other_a_failure_is_told_too(tmp_path: Path) -> None:
-    desk = desk_of(tmp_path, errand("bad", "refuse"), errand("never", after="{bad}"), errand("good"))
+    workspace = desk_of(tmp_path, errand("bad", "refuse"), errand("never", after="{bad}"), errand("good"))
     with pytest.raises(UserError, match=r"1 of 3 jobs failed:\n  bad: this cannot be done"):
-        run(desk, Resources())
-    assert calls(desk, "good")
+        run(workspace, Resources())
+    assert calls(workspace, "good")
 
 
 # Whoever starts the tests in the background may have them, and all they start, ignore SIGINT.
@@ -121,16 +121,16 @@ with engine("local", desk, Resources(jobs=2)) as submit:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_stopping_the_study_stops_its_processes(tmp_path: Path, number: signal.Signals) -> None:
-    desk = desk_of(tmp_path, errand("a", wait=120.0), errand("b", wait=120.0), errand("c", wait=120.0))
-    study = subprocess.Popen([sys.executable, "-c", STUDY, str(desk.folder)], stderr=subprocess.DEVNULL)
-    wait_until(lambda: bool(calls(desk, "a")) and bool(calls(desk, "b")))
-    children = [int(calls(desk, name)[0][0]) for name in ("a", "b")]
+    workspace = desk_of(tmp_path, errand("a", wait=120.0), errand("b", wait=120.0), errand("c", wait=120.0))
+    study = subprocess.Popen([sys.executable, "-c", STUDY, str(workspace.folder)], stderr=subprocess.DEVNULL)
+    wait_until(lambda: bool(calls(workspace, "a")) and bool(calls(workspace, "b")))
+    children = [int(calls(workspace, name)[0][0]) for name in ("a", "b")]
     assert all(map(running, children))
     os.kill(study.pid, number)
     assert study.wait(300) == -number
     wait_until(lambda: not any(map(running, children)))
-    assert calls(desk, "c") == []
-    assert not list(desk.folder.rglob("job.json"))
+    assert calls(workspace, "c") == []
+    assert not list(workspace.folder.rglob("job.json"))
 
 
 def test_an_unknown_engine_names_the_near_miss(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from classwise import studies
 from classwise.core.errors import UserError
 from classwise.studies.runner.epochs import at_epoch, kept
 from classwise.studies.runner.graph import Audit, Train
-from classwise.studies.runner.subjects import recipe_subject, subjects
+from classwise.studies.runner.models_under_study import recipe_subject, subjects
 
 
 @pytest.mark.parametrize(

@@ -16,17 +16,17 @@ from small_jobs import planned
 from classwise.studies.runner import estimate as estimates
 from classwise.studies.runner.engines import Resources
 from classwise.studies.runner.estimate import Totals, estimate, sentence, show, totals
-from classwise.studies.runner.graph import Audit, Derive, Job, Train
+from classwise.studies.runner.graph import Audit, Derive, StudyJob, Train
 from classwise.studies.runner.probe import Measured
-from classwise.studies.runner.work import Desk
+from classwise.studies.runner.work import Workspace
 
 SMALL = ("train.epochs=3", "data.per_class=24", "data.validation=4", "method.steps=1", "validate.attack=pgd-1")
 
 
-def finish(desk: Desk, name: str, seconds: float) -> None:
-    folder = desk.folder_of(name)
+def finish(workspace: Workspace, name: str, seconds: float) -> None:
+    folder = workspace.folder_of(name)
     folder.mkdir(parents=True)
-    about = {"job": desk.graph.jobs[name].settings(), "seconds": seconds, "megabytes": 100.0}
+    about = {"job": workspace.graph.jobs[name].settings(), "seconds": seconds, "megabytes": 100.0}
     (folder / "job.json").write_text(json.dumps(about))
 
 
@@ -35,7 +35,7 @@ def probes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the jobs that are probed; each is found to take 10 s."""
     probed: list[str] = []
 
-    def measure(desk: Desk, job: Job, *settings: Any) -> Measured:
+    def measure(workspace: Workspace, job: StudyJob, *settings: Any) -> Measured:
         probed.append(job.name)
         return Measured(10.0, 200.0, "measured")
 
@@ -63,11 +63,11 @@ def test_alike_jobs_share_a_probe(probes: list[str], tmp_path: Path) -> None:
 def test_what_finished_jobs_took_is_known(probes: list[str], tmp_path: Path) -> None:
     trainings = [Train(f"t{seed}", "desk/digits/madry", (f"train.seed={seed}",)) for seed in range(3)]
     norms = [Derive(f"n{n}", "m:f", {"model": f"{{t{n}}}/best.pt"}) for n in range(3)]
-    desk = planned(tmp_path, *trainings, *norms, Derive("other", "m:g"))
-    finish(desk, "t0", 50.0)
-    finish(desk, "t1", 70.0)
-    finish(desk, "n0", 2.0)
-    rows = estimate(desk, Resources()).set_index("job")
+    workspace = planned(tmp_path, *trainings, *norms, Derive("other", "m:g"))
+    finish(workspace, "t0", 50.0)
+    finish(workspace, "t1", 70.0)
+    finish(workspace, "n0", 2.0)
+    rows = estimate(workspace, Resources()).set_index("job")
     assert probes == ["other"]
     assert rows.loc["t2", "seconds"] == 70
     assert rows.loc["t2", "basis"] == "as t1 took"
@@ -81,10 +81,10 @@ def test_what_finished_jobs_took_is_known(probes: list[str], tmp_path: Path) -> 
 
 def test_without_time_to_probe_what_is_counted_counts(probes: list[str], tmp_path: Path) -> None:
     trainings = [Train(f"t{n}", "desk/digits/madry", (f"method.steps={n}",)) for n in (1, 2, 3)]
-    desk = planned(tmp_path, *trainings, Derive("norms", "m:f"))
+    workspace = planned(tmp_path, *trainings, Derive("norms", "m:f"))
     told: list[str] = []
-    finish(desk, "t1", 50.0)
-    rows = estimate(desk, Resources(), budget=0, counted={"t1": 1.0, "t2": 7.0, "norms": None}, watch=told.append)
+    finish(workspace, "t1", 50.0)
+    rows = estimate(workspace, Resources(), budget=0, counted={"t1": 1.0, "t2": 7.0, "norms": None}, watch=told.append)
     assert probes == told == []
     assert dict(zip(rows["job"], rows["basis"], strict=True)) == {
         "t1": "took", "t2": "counted", "t3": "unknown", "norms": "unknown",
@@ -97,7 +97,7 @@ def test_probes_stop_when_their_time_together_is_spent(monkeypatch: pytest.Monke
     clock = iter([0.0, 0.0, 40.0, 70.0])  # the beginning, then before each job
     limits: list[float] = []
 
-    def measure(desk: Desk, job: Job, resources: Resources, seconds: float, limit: float) -> Measured:
+    def measure(workspace: Workspace, job: StudyJob, resources: Resources, seconds: float, limit: float) -> Measured:
         limits.append(limit)
         return Measured(10.0, 200.0, "measured")
 

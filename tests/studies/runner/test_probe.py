@@ -18,7 +18,7 @@ from classwise.studies.runner import probe as probes
 from classwise.studies.runner.engines import Resources
 from classwise.studies.runner.graph import Audit, Derive, Graph, Train
 from classwise.studies.runner.probe import probe
-from classwise.studies.runner.work import Desk, Place
+from classwise.studies.runner.work import Environment, Workspace
 
 SMALL = ("train.epochs=3", "data.per_class=24", "data.validation=4", "method.steps=1", "validate.attack=pgd-1")
 
@@ -33,9 +33,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("clock")
 def test_a_training_is_its_steps_validations_and_checkpoints(tmp_path: Path) -> None:
     """200 images train in batches of 64, 40 are held out; every step, validation and checkpoint takes a second."""
-    desk = planned(tmp_path, Train("t", "desk/digits/madry", SMALL))
+    workspace = planned(tmp_path, Train("t", "desk/digits/madry", SMALL))
     reading, epochs, validations, checkpoints = 1, 3 * 200 / 64, 3, 2 * 3
-    found = probe(desk, "t", seconds=1e9)
+    found = probe(workspace, "t", seconds=1e9)
     assert found.seconds == reading + epochs + validations + checkpoints
     assert found.basis == "measured"
     assert found.megabytes > 50
@@ -69,25 +69,27 @@ def test_an_audit_is_what_some_images_took_times_all(
 def test_a_probe_in_a_process_of_its_own(tmp_path: Path) -> None:
     norms = Derive("n", "m:f", {"model": "{t}/best.pt"})
     jobs = [Audit("a", "{t}/best.pt", "digits", ("fgsm",), 0.1), Audit("b", "{n}/x.pt", "digits", ("fgsm",), 0.1)]
-    desk = planned(tmp_path / "study", Train("t", "desk/digits/madry", SMALL), norms, *jobs)
-    found = estimates._measure(desk, desk.graph.jobs["a"], Resources(cpus=1), 0.1, 600.0)
+    workspace = planned(tmp_path / "study", Train("t", "desk/digits/madry", SMALL), norms, *jobs)
+    found = estimates._measure(workspace, workspace.graph.jobs["a"], Resources(cpus=1), 0.1, 600.0)
     assert found.basis == "measured, at most"
     assert 0 < found.seconds < 600
     assert 100 < found.megabytes < 5000
     assert not (tmp_path / "study").exists()
-    assert estimates._measure(desk, jobs[1], Resources(), 0.1, 600.0).basis == "unknown: it reads what n leaves"
-    assert estimates._measure(desk, norms, Resources(), 0.1, 600.0).basis == "unknown"
+    assert estimates._measure(workspace, jobs[1], Resources(), 0.1, 600.0).basis == "unknown: it reads what n leaves"
+    assert estimates._measure(workspace, norms, Resources(), 0.1, 600.0).basis == "unknown"
 
 
 def test_a_probe_that_does_not_end_is_given_up(tmp_path: Path) -> None:
-    desk = planned(tmp_path, Train("t", "desk/digits/madry"))
-    found = estimates._measure(desk, desk.graph.jobs["t"], Resources(), 1.0, limit=0.01)
+    workspace = planned(tmp_path, Train("t", "desk/digits/madry"))
+    found = estimates._measure(workspace, workspace.graph.jobs["t"], Resources(), 1.0, limit=0.01)
     assert math.isnan(found.seconds)
     assert found.basis == "unknown: not measured within 0.01 s"
 
 
 def test_a_probe_that_cannot_be_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    desk = Desk(tmp_path, Graph.of([Train("t", "desk/cifar10/madry")]), Place(root=str(tmp_path / "nowhere")))
-    order = json.dumps({"folder": str(tmp_path), "desk": desk.about(), "name": "t", "seconds": 1.0, "begun": None})
+    workspace = Workspace(
+        tmp_path, Graph.of([Train("t", "desk/cifar10/madry")]), Environment(root=str(tmp_path / "nowhere"))
+    )
+    order = json.dumps({"folder": str(tmp_path), "desk": workspace.about(), "name": "t", "seconds": 1.0, "begun": None})
     assert probes.main(lambda: order) == 2
     assert "nowhere" in capsys.readouterr().err.strip().splitlines()[-1]

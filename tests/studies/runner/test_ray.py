@@ -15,7 +15,7 @@ from classwise import studies
 from classwise.core.errors import UserError
 from classwise.studies.runner.engines import Resources, drive, engine
 from classwise.studies.runner.graph import Derive, Graph
-from classwise.studies.runner.work import Desk, Place
+from classwise.studies.runner.work import Environment, Workspace
 from command_processes import wait_until
 
 pytestmark = pytest.mark.adapters
@@ -64,21 +64,21 @@ def test_a_killed_worker_is_replaced_and_a_failure_holds_up_only_its_own(tmp_pat
         Derive("bad", "errands_of_ray:refuse"),
         Derive("never", "errands_of_ray:note", {"after": "{bad}"}),
     ]
-    desk = Desk.begin(tmp_path / "study", Graph.of(jobs), Place())
-    calls = desk.folder_of("killed") / "calls.txt"
+    workspace = Workspace.begin(tmp_path / "study", Graph.of(jobs), Environment())
+    calls = workspace.folder_of("killed") / "calls.txt"
     killer = threading.Thread(target=lambda: os.kill(first_call(calls), signal.SIGKILL))
     killer.start()
     with (
         pytest.raises(UserError, match=r"1 of 4 jobs failed:\n  bad: this cannot be done"),
-        engine("ray", desk, Resources(jobs=2, cpus=1)) as submit,
+        engine("ray", workspace, Resources(jobs=2, cpus=1)) as submit,
     ):
-        list(drive(desk, submit))
+        list(drive(workspace, submit))
     killer.join()
     first, second = (line.split() for line in calls.read_text().splitlines())
     assert first[0] != second[0]
     assert second[1] == "1"  # thread
-    assert desk.finished(desk.graph.jobs["after"]) is not None
-    assert not desk.folder_of("never").exists()
+    assert workspace.finished(workspace.graph.jobs["after"]) is not None
+    assert not workspace.folder_of("never").exists()
 
 
 def test_the_table_is_the_same_as_without_ray(tmp_path: Path) -> None:
@@ -91,9 +91,9 @@ def test_the_table_is_the_same_as_without_ray(tmp_path: Path) -> None:
 
 
 def test_nobody_at_the_address(tmp_path: Path) -> None:
-    desk = Desk.begin(tmp_path, Graph.of([Derive("a", "m:f")]), Place())
+    workspace = Workspace.begin(tmp_path, Graph.of([Derive("a", "m:f")]), Environment())
     with (
         pytest.raises(UserError, match="no Ray answers at auto"),
-        engine("ray:auto", desk, Resources()),
+        engine("ray:auto", workspace, Resources()),
     ):
         pass

@@ -14,7 +14,7 @@ import pytest
 from classwise.core.errors import UserError
 from classwise.studies.runner.engines import Resources, drive, engine, slurm
 from classwise.studies.runner.graph import Derive, Graph
-from classwise.studies.runner.work import Desk, Place
+from classwise.studies.runner.work import Environment, Workspace
 
 pytestmark = pytest.mark.adapters
 submitit: Any = pytest.importorskip("submitit", reason='submitit is not installed: pip install "classwise[slurm]"')
@@ -41,8 +41,8 @@ def errands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "_POLL", 0.1)
 
 
-def desk_of(folder: Path, *jobs: Derive) -> Desk:
-    return Desk.begin(folder / "study", Graph.of(jobs), Place())
+def desk_of(folder: Path, *jobs: Derive) -> Workspace:
+    return Workspace.begin(folder / "study", Graph.of(jobs), Environment())
 
 
 def test_jobs_go_through_submitit_and_a_failure_holds_up_only_its_own(tmp_path: Path) -> None:
@@ -52,21 +52,21 @@ def test_jobs_go_through_submitit_and_a_failure_holds_up_only_its_own(tmp_path: 
         Derive("bad", "errands_of_slurm:refuse"),
         Derive("never", "errands_of_slurm:note", {"after": "{bad}"}),
     ]
-    desk = desk_of(tmp_path, *jobs)
+    workspace = desk_of(tmp_path, *jobs)
     with (
         pytest.raises(UserError, match=r"1 of 4 jobs failed:\n  bad: this cannot be done"),
-        engine("slurm:cluster=local,time=5", desk, Resources()) as submit,
+        engine("slurm:cluster=local,time=5", workspace, Resources()) as submit,
     ):
-        list(drive(desk, submit))
-    assert desk.finished(desk.graph.jobs["after"]) is not None
-    assert not desk.folder_of("never").exists()
-    assert list((desk.folder / "slurm").glob("*_submitted.pkl"))
+        list(drive(workspace, submit))
+    assert workspace.finished(workspace.graph.jobs["after"]) is not None
+    assert not workspace.folder_of("never").exists()
+    assert list((workspace.folder / "slurm").glob("*_submitted.pkl"))
 
 
 def test_a_job_whose_time_is_up_is_queued_again(tmp_path: Path) -> None:
     """SLURM tells a job so by SIGUSR2; submitit then asks for what is to be queued."""
-    desk = desk_of(tmp_path, Derive("long", "errands_of_slurm:note", {"wait": 600.0}))
-    calls = desk.folder_of("long") / "calls.txt"
+    workspace = desk_of(tmp_path, Derive("long", "errands_of_slurm:note", {"wait": 600.0}))
+    calls = workspace.folder_of("long") / "calls.txt"
 
     def time_is_up() -> None:
         end = time.monotonic() + 300
@@ -76,8 +76,8 @@ def test_a_job_whose_time_is_up_is_queued_again(tmp_path: Path) -> None:
 
     clock = threading.Thread(target=time_is_up)
     clock.start()
-    with engine("slurm:cluster=local", desk, Resources()) as submit:
-        assert list(drive(desk, submit)) == ["long"]
+    with engine("slurm:cluster=local", workspace, Resources()) as submit:
+        assert list(drive(workspace, submit)) == ["long"]
     clock.join()
     first, second = calls.read_text().split()
     assert first != second
@@ -86,9 +86,9 @@ def test_a_job_whose_time_is_up_is_queued_again(tmp_path: Path) -> None:
 def test_options_reach_sbatch_by_their_own_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The script that sbatch would get, on a machine that only looks as if it had SLURM."""
     monkeypatch.setattr(submitit.SlurmExecutor, "affinity", classmethod(lambda cls: 2))
-    desk = desk_of(tmp_path, Derive("a", "m:f"))
+    workspace = desk_of(tmp_path, Derive("a", "m:f"))
     spec = "slurm:partition=gpu,time=90,mail-type=END"
-    executor = slurm._executor(spec, desk, Resources(cpus=4, gpus=0.5))._executor
+    executor = slurm._executor(spec, workspace, Resources(cpus=4, gpus=0.5))._executor
     script = executor._make_submission_file_text("run", "1")
     for line in ("partition=gpu", "time=90", "mail-type=END", "cpus-per-task=4", "gpus-per-node=1"):
         assert f"#SBATCH --{line}\n" in script
@@ -97,10 +97,10 @@ def test_options_reach_sbatch_by_their_own_names(tmp_path: Path, monkeypatch: py
 
 def test_no_slurm_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submitit.SlurmExecutor, "affinity", classmethod(lambda cls: -1))
-    desk = desk_of(tmp_path, Derive("a", "m:f"))
-    with pytest.raises(UserError, match="slurm:cluster=local"), engine("slurm", desk, Resources()):
+    workspace = desk_of(tmp_path, Derive("a", "m:f"))
+    with pytest.raises(UserError, match="slurm:cluster=local"), engine("slurm", workspace, Resources()):
         pass
-    with pytest.raises(UserError, match="not of the form key=value"), engine("slurm:gpu", desk, Resources()):
+    with pytest.raises(UserError, match="not of the form key=value"), engine("slurm:gpu", workspace, Resources()):
         pass
-    with pytest.raises(UserError, match="time"), engine("slurm:time=soon", desk, Resources()):
+    with pytest.raises(UserError, match="time"), engine("slurm:time=soon", workspace, Resources()):
         pass

@@ -16,8 +16,8 @@ import pytest
 from classwise import studies
 from classwise.core.errors import UserError
 from classwise.core.run_lock import writing
-from classwise.studies.runner.graph import Derive, Graph, Job, Train
-from classwise.studies.runner.work import Desk, Place, peak_megabytes
+from classwise.studies.runner.graph import Derive, Graph, StudyJob, Train
+from classwise.studies.runner.work import Environment, Workspace, peak_megabytes
 from command_processes import running, wait_until
 
 ERRANDS = """
@@ -52,26 +52,26 @@ def errand(name: str, function: str = "note", **arguments: object) -> Derive:
     return Derive(name, f"errands_of_work:{function}", arguments)
 
 
-def desk_of(folder: Path, *jobs: Job) -> Desk:
-    return Desk.begin(folder, Graph.of(jobs), Place())
+def desk_of(folder: Path, *jobs: StudyJob) -> Workspace:
+    return Workspace.begin(folder, Graph.of(jobs), Environment())
 
 
-def start(desk: Desk, name: str, *more: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "classwise.studies.runner.work", str(desk.folder), name, *more]
+def start(workspace: Workspace, name: str, *more: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "classwise.studies.runner.work", str(workspace.folder), name, *more]
     return subprocess.Popen(command, stderr=subprocess.PIPE)
 
 
-def calls(desk: Desk, name: str) -> list[str]:
-    return (desk.folder_of(name) / "calls.txt").read_text().split()
+def calls(workspace: Workspace, name: str) -> list[str]:
+    return (workspace.folder_of(name) / "calls.txt").read_text().split()
 
 
 @pytest.mark.usefixtures("errands")
 def test_a_finished_job_is_not_done_again(tmp_path: Path) -> None:
-    desk = desk_of(tmp_path / "study", errand("one", text="x"))
+    workspace = desk_of(tmp_path / "study", errand("one", text="x"))
     for _ in range(3):
-        Desk.read(tmp_path / "study").do("one")
-    assert len(calls(desk, "one")) == 1
-    about = json.loads((desk.folder_of("one") / "job.json").read_text())
+        Workspace.read(tmp_path / "study").do("one")
+    assert len(calls(workspace, "one")) == 1
+    about = json.loads((workspace.folder_of("one") / "job.json").read_text())
     assert about["job"]["arguments"] == {"text": "x"}
     assert about["seconds"] >= 0
 
@@ -89,59 +89,61 @@ def test_other_settings_under_the_same_name_are_refused(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("errands")
 def test_jobs_find_the_data_and_each_other_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    desk = Desk.begin(Path("study"), Graph.of([errand("a"), errand("b", text="{a}")]), Place(root="data"))
+    workspace = Workspace.begin(
+        Path("study"), Graph.of([errand("a"), errand("b", text="{a}")]), Environment(root="data")
+    )
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    Desk.read(desk.folder).do("b")
+    Workspace.read(workspace.folder).do("b")
     written = (tmp_path / "study" / "jobs" / "b" / "result.txt").read_text()
     assert written == f"{tmp_path / 'study' / 'jobs' / 'a'} {tmp_path / 'data'}"
 
 
 @pytest.mark.usefixtures("errands")
 def test_what_went_wrong_is_said_in_words(tmp_path: Path) -> None:
-    desk = desk_of(tmp_path, errand("no", "refuse"), errand("fall", "stumble"))
-    assert desk.attempt("no") == "this cannot be done:\n  give it up"
-    words = desk.attempt("fall")
+    workspace = desk_of(tmp_path, errand("no", "refuse"), errand("fall", "stumble"))
+    assert workspace.attempt("no") == "this cannot be done:\n  give it up"
+    words = workspace.attempt("fall")
     assert words is not None
     assert words.startswith("KeyError: 'nobody foresaw this' (see ")
-    assert "in stumble" in (desk.folder_of("fall") / "log.txt").read_text()
-    assert desk.finished(desk.graph.jobs["no"]) is None
+    assert "in stumble" in (workspace.folder_of("fall") / "log.txt").read_text()
+    assert workspace.finished(workspace.graph.jobs["no"]) is None
 
 
 @pytest.mark.usefixtures("errands")
 def test_two_processes_do_not_do_the_same_job(tmp_path: Path) -> None:
-    desk = desk_of(tmp_path, errand("one", wait=0.5))
-    pair = [start(desk, "one"), start(desk, "one")]
+    workspace = desk_of(tmp_path, errand("one", wait=0.5))
+    pair = [start(workspace, "one"), start(workspace, "one")]
     assert [child.wait(300) for child in pair] == [0, 0]
-    assert len(calls(desk, "one")) == 1
+    assert len(calls(workspace, "one")) == 1
 
 
 @pytest.mark.usefixtures("errands")
 def test_a_killed_process_leaves_the_job_to_the_next(tmp_path: Path) -> None:
-    desk = desk_of(tmp_path, errand("one", wait=30.0))
-    child = start(desk, "one")
-    wait_until((desk.folder_of("one") / "calls.txt").exists)
+    workspace = desk_of(tmp_path, errand("one", wait=30.0))
+    child = start(workspace, "one")
+    wait_until((workspace.folder_of("one") / "calls.txt").exists)
     child.kill()
     assert child.wait(300) == -signal.SIGKILL
-    assert desk.finished(desk.graph.jobs["one"]) is None
-    again = start(desk, "one")  # the dead one's claim on the folder is gone
-    wait_until(lambda: len(calls(desk, "one")) == 2)
+    assert workspace.finished(workspace.graph.jobs["one"]) is None
+    again = start(workspace, "one")  # the dead one's claim on the folder is gone
+    wait_until(lambda: len(calls(workspace, "one")) == 2)
     again.kill()
     again.wait(300)
 
 
 @pytest.mark.usefixtures("errands")
 def test_a_job_leaves_with_the_process_that_started_it(tmp_path: Path) -> None:
-    desk = desk_of(tmp_path, errand("one", wait=30.0))
+    workspace = desk_of(tmp_path, errand("one", wait=30.0))
     script = (
         "import os, subprocess, sys\n"
         "work = [sys.executable, '-m', 'classwise.studies.runner.work']\n"
-        f"subprocess.Popen([*work, {str(desk.folder)!r}, 'one', str(os.getpid())])\n"
+        f"subprocess.Popen([*work, {str(workspace.folder)!r}, 'one', str(os.getpid())])\n"
         "sys.stdin.read()"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
-    wait_until((desk.folder_of("one") / "calls.txt").exists)
-    (pid,) = map(int, calls(desk, "one"))
+    wait_until((workspace.folder_of("one") / "calls.txt").exists)
+    (pid,) = map(int, calls(workspace, "one"))
     os.kill(pid, 0)
     parent.kill()
     parent.communicate(timeout=300)
@@ -223,7 +225,7 @@ def test_run_folders_that_are_there_can_be_used(models: dict[str, Path], tmp_pat
 
 def test_a_training_is_told_apart_by_its_changes(tmp_path: Path) -> None:
     graphs = [Graph.of([Train("a", "desk/digits/madry", (f"train.seed={seed}",))]) for seed in (0, 1)]
-    folders = [Desk(tmp_path, graph, Place(), tmp_path / "pool").folder_of("a") for graph in graphs]
+    folders = [Workspace(tmp_path, graph, Environment(), tmp_path / "pool").folder_of("a") for graph in graphs]
     assert folders[0] != folders[1]
     assert all(folder.name.startswith("a-") for folder in folders)
 

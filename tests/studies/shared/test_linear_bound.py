@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from classwise.data.images import ArrayPixels, Images
-from classwise.studies.runner.work import Place
+from classwise.studies.runner.work import Environment
 from classwise.studies.shared import linear_bound
 from classwise.studies.shared.linear_bound import Size, bound, fit, rademacher, robust_margins, worst_gaps
 
@@ -101,7 +101,7 @@ def test_training_finds_a_robust_classifier_where_there_is_one() -> None:
 
 
 def test_errors_of_a_real_classifier_and_both_forms_are_written(tmp_path: Path) -> None:
-    linear_bound.linear(tmp_path, Place(), "digits", 0.15, epochs=2, seed=0)
+    linear_bound.linear(tmp_path, Environment(), "digits", 0.15, epochs=2, seed=0)
     found, classes = pd.read_csv(tmp_path / "bound.csv"), pd.read_csv(tmp_path / "classes.csv")
     assert len(found) == 8
     assert classes[classes["split"] == "train"]["n"].nunique() == 1

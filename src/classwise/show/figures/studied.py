@@ -15,7 +15,7 @@ import pandas as pd
 
 from classwise.core.csv_files import read_csv
 from classwise.core.errors import UserError, unknown
-from classwise.results.audit_result import told_apart
+from classwise.results.audit_result import unique_names
 
 FOLDER = "data"
 #: The tables of one study, by their names.
@@ -36,7 +36,7 @@ def read(folders: Sequence[Path]) -> dict[str, Tables]:
     for folder in folders:
         if not is_study(folder):
             raise UserError(f"{folder} is no folder of a finished study (it has no study.md).")
-    return {name: _read(folder) for name, folder in zip(told_apart(list(folders)), folders, strict=True)}
+    return {name: _read(folder) for name, folder in zip(unique_names(list(folders)), folders, strict=True)}
 
 
 def _read(folder: Path) -> Tables:

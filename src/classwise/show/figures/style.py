@@ -15,7 +15,7 @@ import pandas as pd
 
 from classwise.core.csv_files import visible
 from classwise.core.errors import UserError, unknown
-from classwise.core.storage import whole_file
+from classwise.core.storage import atomic_write
 
 #: Any Altair chart, plain or of several parts; Altair's own types for them do not compose.
 Chart: TypeAlias = Any
@@ -169,7 +169,7 @@ def save(
         raise UserError(f"cannot write a figure as {path.suffix or path.name!r}; use one of {', '.join(makers)}.")
     content = makers[path.suffix.lower()](*_fitted(visible(styled(chart).to_dict(validate=False)), _points(width)))
     try:
-        with whole_file(path) as handle:
+        with atomic_write(path) as handle:
             handle.write(content)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}. Choose another place.") from error

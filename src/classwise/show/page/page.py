@@ -26,7 +26,7 @@ from classwise.core.storage import write_text
 from classwise.core.version import __version__
 from classwise.metrics import groups
 from classwise.results import advice
-from classwise.results.audit_result import REMARKS, Audit, told_apart
+from classwise.results.audit_result import REMARKS, Audit, unique_names
 from classwise.show.figures import epochs
 from classwise.show.page import charts, commands, data, gallery, sections
 
@@ -85,14 +85,14 @@ def read(folders: Sequence[Path], names: Sequence[str] | None = None) -> Runs:
     for path in paths:
         if not path.is_dir():
             raise UserError(f"{path} is no folder; give run folders of audits or trainings.")
-    told_apart(paths)  # none is given twice
+    unique_names(paths)  # none is given twice
     chosen = dict(zip(paths, names or [""] * len(paths), strict=True))
     trained = [path for path in paths if (path / "history.csv").is_file() and not (path / "summary.json").is_file()]
     audited = [path for path in paths if path not in trained]
     return Runs(
-        {chosen[path] or name: Audit.load(path) for name, path in zip(told_apart(audited), audited, strict=True)},
-        {chosen[path] or name: epochs.read(path) for name, path in zip(told_apart(trained), trained, strict=True)},
-        {chosen[path] or name: _remarks(path) for name, path in zip(told_apart(trained), trained, strict=True)},
+        {chosen[path] or name: Audit.load(path) for name, path in zip(unique_names(audited), audited, strict=True)},
+        {chosen[path] or name: epochs.read(path) for name, path in zip(unique_names(trained), trained, strict=True)},
+        {chosen[path] or name: _remarks(path) for name, path in zip(unique_names(trained), trained, strict=True)},
     )
 
 

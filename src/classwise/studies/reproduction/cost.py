@@ -26,7 +26,7 @@ from classwise.attacks.attack import evaluations, needs_gradient
 from classwise.attacks.fab import Boundary
 from classwise.models import load_model
 from classwise.studies.reproduction.data_sets import about
-from classwise.studies.runner.graph import Audit, Graph, Job, Train
+from classwise.studies.runner.graph import Audit, Graph, StudyJob, Train
 from classwise.training import recipe
 
 _CRAFTED = 40  # passes of an attack made on another model: twenty steps of PGD
@@ -106,7 +106,7 @@ def _train(job: Train) -> float | None:
     return chosen.train.epochs * classes * one * ((each - held_out) * (inner + 6) + held_out * validation)
 
 
-def _audit(job: Job, jobs: Mapping[str, Job]) -> float | None:
+def _audit(job: StudyJob, jobs: Mapping[str, StudyJob]) -> float | None:
     if not isinstance(job, Audit):
         return None
     found = about(job.data)

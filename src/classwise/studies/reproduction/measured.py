@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from classwise.core import spec
-from classwise.studies.runner.outcome import Outcome
+from classwise.studies.runner.result import StudyResult
 
 Line: TypeAlias = "tuple[dict[str, str], dict[str, float]]"
-Reader: TypeAlias = "Callable[[Outcome, Mapping[str, str]], Iterator[Line]]"
+Reader: TypeAlias = "Callable[[StudyResult, Mapping[str, str]], Iterator[Line]]"
 
 _FRACTION = 1e-4  # li2023 prints CV in fractions squared
 _IMAGES = 1000  # test images of a class of CIFAR-10, which KDD Table 4 counts
@@ -33,7 +33,7 @@ def _classes(row: pd.Series[Any], numbers: Mapping[str, str], prefix: str = "") 
     return {column: float(value) for column, value in found.items() if value is not None}
 
 
-def attacks(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
+def attacks(outcome: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
     """KDD Table 1, ICLR Table 2: defence and attack; total, classes, CV, MCD."""
     for _, row in outcome.tables["robustness"].iterrows():
         name = _attack(str(row["attack"]))
@@ -41,7 +41,7 @@ def attacks(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
         yield {"defense": str(row["model"]), "attack": _ATTACKS.get(name, name)}, values
 
 
-def temperatures(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
+def temperatures(outcome: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
     """KDD Table 3, ICLR Tables 3 and 4: each defence at each 1/T in plain float32, as the papers computed it.
 
     A printed row is met by the number at its own 1/T, also where another 1/T breaks more here.
@@ -60,20 +60,20 @@ def _with_changes(row: pd.Series[Any], numbers: Mapping[str, str]) -> dict[str, 
     return found
 
 
-def hypersphere_classes(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
+def hypersphere_classes(outcome: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
     """ICLR Table 5: under PGD, the base's accuracy and the others' gain, class by class."""
     for _, row in outcome.tables["pgd"].iterrows():
         values = {"natural": float(row["natural"]), "pgd20": float(row["pgd"]), **_classes(row, numbers)}
         yield {"defense": str(row["model"])}, values
 
 
-def hypersphere_sweep(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
+def hypersphere_sweep(outcome: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
     """ICLR Table 6: robust accuracy at each 1/T in plain float32."""
     for _, row in outcome.tables["float32"].iterrows():
         yield {"defense": str(row["model"])}, {str(t): float(value) for t, value in row.drop("model").items()}
 
 
-def class_bias(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
+def class_bias(outcome: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
     """KDD Table 5: CV and MCD of clean accuracy after standard, of robustness after adversarial training."""
     for _, row in outcome.tables["spread"].iterrows():
         standard = "standard" in str(row["model"])
@@ -83,7 +83,7 @@ def class_bias(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
         yield {"dataset": str(row["data"])}, {f"{kind}_cv": row["CV (%²)"], f"{kind}_mcd": row["MCD (%)"]}
 
 
-def backgrounds(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
+def backgrounds(outcome: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
     """KDD Table 4: predictions for a class, for 1000 images of it, of the first model and of the adjusted one."""
     table = outcome.tables["predictions"]
     first = table["model"].iloc[0]
@@ -100,7 +100,7 @@ def backgrounds(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
             yield {"test_set": f"{line} ({prediction})"}, {**each, **changes}
 
 
-def fairness(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
+def fairness(outcome: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
     """WAT's Tables 1, 2, 4, 5: average, worst, CV and ρ of each method under each attack, of each data set."""
     for name, table in outcome.tables.items():
         head, _, data = name.partition("_")
@@ -116,7 +116,7 @@ def fairness(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
             yield labels, {f"{kind}_{key}": float(value) for key, value in values.items()}
 
 
-def eta(outcome: Outcome, numbers: Mapping[str, str]) -> Iterator[Line]:
+def eta(outcome: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
     """WAT's Table 3: average, worst and ρ for several η."""
     for _, row in outcome.tables["eta"].iterrows():
         kind = _printed_attack(str(row["attack"]))

@@ -15,7 +15,7 @@ from classwise import published
 from classwise.published.paper_settings import NOT_STATED, Settings, StatedAttack
 from classwise.show import tables
 from classwise.studies.reproduction import reproduce
-from classwise.studies.reproduction.reproduce import Plan
+from classwise.studies.reproduction.reproduce import ReproductionPlan
 from classwise.studies.reproduction.used import Used, used
 
 _HEAD = """# Reproductions beside the papers
@@ -81,7 +81,7 @@ def _section(item: published.Item) -> str:
     return "\n\n".join(part for part in (f"### `{item.id}`", where, printed, table, _differs(plans)) if part) + "\n"
 
 
-def _differs(plans: Sequence[Plan]) -> str:
+def _differs(plans: Sequence[ReproductionPlan]) -> str:
     lines = []
     for plan, scale in zip(plans, ("paper", "desk"), strict=True):
         lines.append(f"- Not as in the paper at {scale} scale: {' '.join(plan.sentences) or 'nothing.'}")

@@ -29,7 +29,7 @@ from classwise.studies.reproduction import compared, cost
 from classwise.studies.reproduction.measured import READERS
 from classwise.studies.reproduction.several import Several
 from classwise.studies.runner.graph import Graph
-from classwise.studies.runner.outcome import Outcome
+from classwise.studies.runner.result import StudyResult
 from classwise.studies.runner.study import Study
 
 if sys.version_info >= (3, 11):
@@ -50,7 +50,7 @@ class Differs:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReproductionPlan:
     """How a table or figure is made again: the study, and what is not as in the paper."""
 
     item: published.Item
@@ -82,7 +82,7 @@ def names() -> list[str]:
 
 
 @functools.cache
-def plan(name: str, scale: Scale = "desk") -> Plan:
+def plan(name: str, scale: Scale = "desk") -> ReproductionPlan:
     """The plan for a table or figure at a scale."""
     item = published.item(name)
     if item.study is None:
@@ -92,7 +92,7 @@ def plan(name: str, scale: Scale = "desk") -> Plan:
     shared, entries = _file()
     entry = entries[name]
     listed = [*entry.get("differs", ()), *entry.get({"desk": "small", "paper": "large"}[scale], ())]
-    return Plan(
+    return ReproductionPlan(
         item,
         _study(item.study, entry[scale], entry.get("parts", {}).get(scale, {})),
         entry.get("data", "cifar10"),
@@ -119,7 +119,7 @@ def _study(name: str, options: Mapping[str, Any], others: Mapping[str, Mapping[s
     return Several(parts={"": first, **{label: studies.parse(name, own) for label, own in others.items()}})
 
 
-def hours(chosen: Plan) -> float | None:
+def hours(chosen: ReproductionPlan) -> float | None:
     """About how long it takes on this machine, from counted operations; None where no job can be counted."""
     return _hours(chosen.study)
 
@@ -130,7 +130,7 @@ def _hours(study: Study) -> float | None:
     return sum(counted) / 3600 if counted else None
 
 
-def with_outcome(chosen: Plan, outcome: Outcome) -> Outcome:
+def with_outcome(chosen: ReproductionPlan, outcome: StudyResult) -> StudyResult:
     """The study's outcome with the printed numbers before everything else."""
     tables = {"printed_and_measured": beside(chosen, outcome), **outcome.tables}
     said = published.statements(chosen.item.id)
@@ -142,7 +142,7 @@ def with_outcome(chosen: Plan, outcome: Outcome) -> Outcome:
     return replace(outcome, tables=tables, notes=notes)
 
 
-def beside(chosen: Plan, outcome: Outcome) -> pd.DataFrame:
+def beside(chosen: ReproductionPlan, outcome: StudyResult) -> pd.DataFrame:
     """One row per printed number: what is printed, what was measured, the difference, and whether it is a misprint."""
     columns = ["row", "column", "printed", "ours", "difference", "misprint"]
     reader = READERS.get(chosen.item.id)

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from classwise.show.figures.style import Chart
-from classwise.studies.runner.graph import Job
-from classwise.studies.runner.outcome import Claim, Done, Outcome
+from classwise.studies.runner.graph import StudyJob
+from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import Study
 
 
@@ -32,10 +32,10 @@ class Several(Study):
             raise AttributeError(name)
         return getattr(next(iter(self.parts.values())), name)
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[StudyJob]:
         return [job for study in self.parts.values() for job in study.jobs()]
 
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         tables: dict[str, pd.DataFrame] = {}
         charts: dict[str, Chart] = {}
         claims: list[Claim] = []
@@ -48,4 +48,4 @@ class Several(Study):
             data |= {f"{key}{end}": rows for key, rows in own.data.items()}
             claims += own.claims
             notes |= dict.fromkeys(own.notes)
-        return Outcome(tables, charts, claims, list(notes), data)
+        return StudyResult(tables, charts, claims, list(notes), data)

@@ -21,7 +21,7 @@ from classwise.attacks.transfer import Transfer
 from classwise.core import spec
 from classwise.published.paper_settings import StatedAttack
 from classwise.studies.reproduction.data_sets import ABOUT
-from classwise.studies.runner.graph import Audit, Derive, Graph, Job, Train
+from classwise.studies.runner.graph import Audit, Derive, Graph, StudyJob, Train
 from classwise.training import recipe
 
 BEST = "best on held-out images"
@@ -52,7 +52,7 @@ def trainings(graph: Graph) -> list[recipe.Recipe]:
     return [recipe.load(job.recipe, job.changes) for job in graph if isinstance(job, Train)]
 
 
-def _of(job: Job, graph: Graph) -> Iterator[Used]:
+def _of(job: StudyJob, graph: Graph) -> Iterator[Used]:
     if isinstance(job, Audit):
         model, data, eps, given, options = job.model, job.data, job.eps, job.attacks, job.options
     elif isinstance(job, Derive) and {"model", "data", "eps", "attack", "per_class"} <= set(job.arguments):

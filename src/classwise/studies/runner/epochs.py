@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from classwise.core.errors import UserError, unknown
-from classwise.studies.runner.subjects import Subject
+from classwise.studies.runner.models_under_study import ModelUnderStudy
 from classwise.training.checkpoint import checkpoint_of, kept_epochs, of_epoch
 from classwise.training.recipe import load
 
 
-def at_epoch(subject: Subject, epoch: int | None) -> Subject:
+def at_epoch(subject: ModelUnderStudy, epoch: int | None) -> ModelUnderStudy:
     """The model after an epoch, counted from 1; a training that would not keep it is told to. None: as it is."""
     if epoch is None:
         return subject
@@ -28,7 +28,7 @@ def at_epoch(subject: Subject, epoch: int | None) -> Subject:
     return dataclasses.replace(subject, model=f"{{{training.name}}}/{of_epoch(epoch)}", training=training)
 
 
-def chosen_epochs(subjects: Sequence[Subject], wanted: Sequence[str]) -> list[Subject]:
+def chosen_epochs(subjects: Sequence[ModelUnderStudy], wanted: Sequence[str]) -> list[ModelUnderStudy]:
     """Each model after the epoch wanted of it: ``75`` of all, ``imagenet-fast=14`` of the one of that name."""
     pairs = [text.rpartition("=")[::2] for text in wanted]
     for name, number in pairs:
@@ -40,7 +40,7 @@ def chosen_epochs(subjects: Sequence[Subject], wanted: Sequence[str]) -> list[Su
     return [at_epoch(subject, epochs.get(subject.name, epochs.get(""))) for subject in subjects]
 
 
-def kept(subject: Subject) -> Iterator[tuple[int, Subject]]:
+def kept(subject: ModelUnderStudy) -> Iterator[tuple[int, ModelUnderStudy]]:
     """Each kept epoch of a model's training with the model after it; nothing where no epoch is kept."""
     if subject.training is None:
         numbers = kept_epochs(Path(subject.model).parent)

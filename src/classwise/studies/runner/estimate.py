@@ -24,9 +24,9 @@ import pandas as pd
 
 from classwise.core import spec
 from classwise.studies.runner.engines import Resources
-from classwise.studies.runner.graph import Audit, Derive, Job, Train
+from classwise.studies.runner.graph import Audit, Derive, StudyJob, Train
 from classwise.studies.runner.probe import Measured
-from classwise.studies.runner.work import Desk
+from classwise.studies.runner.work import Workspace
 from classwise.training import recipe
 from classwise.training.checkpoint import EPOCHS
 
@@ -48,7 +48,7 @@ class Totals:
 
 
 def estimate(
-    desk: Desk,
+    workspace: Workspace,
     resources: Resources,
     seconds: float = 3.0,
     limit: float = 120.0,
@@ -63,26 +63,26 @@ def estimate(
     stands; budget: seconds for all probes together; counted: seconds of jobs for which there is no time to probe;
     watch: told the name of each job that is probed. Nothing is written.
     """
-    finished = {job.name: about for job in desk.graph if (about := desk.finished(job)) is not None}
+    finished = {job.name: about for job in workspace.graph if (about := workspace.finished(job)) is not None}
     known: dict[str, Measured] = {}
     for name, about in finished.items():
-        key = _alike(desk, desk.graph.jobs[name], finished)
+        key = _alike(workspace, workspace.graph.jobs[name], finished)
         took = Measured(about["seconds"], about["megabytes"], f"as {name} took")
         known[key] = max(known.get(key, took), took, key=lambda measured: measured.seconds)
     rows = []
     end = time.monotonic() + budget
-    for job in desk.graph:
+    for job in workspace.graph:
         state = "finished" if job.name in finished else "given" if job.name in given else "to do"
         if state == "given":
             took = Measured(0.0, 0.0, "--use")
         elif state == "finished":
             took = Measured(finished[job.name]["seconds"], finished[job.name]["megabytes"], "took")
         else:
-            key = _alike(desk, job, finished)
+            key = _alike(workspace, job, finished)
             left = end - time.monotonic()
             if key not in known and left > 0:
                 watch(job.name)
-                known[key] = _measure(desk, job, resources, seconds, min(limit, left))
+                known[key] = _measure(workspace, job, resources, seconds, min(limit, left))
             took = known.get(key, _UNKNOWN)
             if math.isnan(took.seconds) and (guess := (counted or {}).get(job.name)) is not None:
                 took = Measured(guess, math.nan, "counted")
@@ -176,12 +176,12 @@ def _memory(megabytes: float) -> str:
     )
 
 
-def _alike(desk: Desk, job: Job, finished: Mapping[str, Any]) -> str:
+def _alike(workspace: Workspace, job: StudyJob, finished: Mapping[str, Any]) -> str:
     """What a job's time depends on; jobs with the same text share one measurement."""
     if isinstance(job, Train):
         return json.dumps(["train", _shape_of_training(job)], sort_keys=True, default=str)
     if isinstance(job, Audit):
-        training = desk.graph.jobs.get(job.model.partition("}")[0].removeprefix("{"))
+        training = workspace.graph.jobs.get(job.model.partition("}")[0].removeprefix("{"))
         own = isinstance(training, Train) and training.name not in finished
         model = _shape_of_training(training) if own and isinstance(training, Train) else _any_epoch(job.model)
         options = {key: value for key, value in job.options.items() if key != "seed"}
@@ -214,17 +214,19 @@ def _shape_of_training(job: Train) -> dict[str, Any]:
     }
 
 
-def _measure(desk: Desk, job: Job, resources: Resources, seconds: float, limit: float) -> Measured:
+def _measure(workspace: Workspace, job: StudyJob, resources: Resources, seconds: float, limit: float) -> Measured:
     """Probe a job in a process of its own."""
     if isinstance(job, Derive):
         return _UNKNOWN
-    for other in map(desk.graph.jobs.__getitem__, sorted(job.after)):
-        if not isinstance(other, Train) and desk.finished(other) is None:
+    for other in map(workspace.graph.jobs.__getitem__, sorted(job.after)):
+        if not isinstance(other, Train) and workspace.finished(other) is None:
             return Measured(math.nan, math.nan, f"unknown: it reads what {other.name} leaves")
     threads = str(resources.threads)
-    folder = str(desk.folder.resolve())
+    folder = str(workspace.folder.resolve())
     begun = time.time() if resources.jobs > 1 else None  # then a job is a process, and pays for its start
-    order = json.dumps({"folder": folder, "desk": desk.about(), "name": job.name, "seconds": seconds, "begun": begun})
+    order = json.dumps(
+        {"folder": folder, "desk": workspace.about(), "name": job.name, "seconds": seconds, "begun": begun}
+    )
     command = [sys.executable, "-m", "classwise.studies.runner.probe"]
     environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
     try:

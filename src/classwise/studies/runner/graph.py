@@ -27,7 +27,7 @@ _REFERENCE = re.compile(r"\{(" + _NAME.pattern + r")\}")
 
 
 @dataclass(frozen=True)
-class Job:
+class StudyJob:
     """A piece of work with a name, which is also its folder's."""
 
     name: str
@@ -47,7 +47,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Train(Job):
+class Train(StudyJob):
     """A training by a recipe with changed settings; its folder holds best.pt, last.pt and history.csv."""
 
     recipe: str
@@ -55,7 +55,7 @@ class Train(Job):
 
 
 @dataclass(frozen=True)
-class Audit(Job):
+class Audit(StudyJob):
     """An audit of a model; `options` are those of `classwise.audit` by name, such as per_class or protocol."""
 
     model: str
@@ -66,7 +66,7 @@ class Audit(Job):
 
 
 @dataclass(frozen=True)
-class Derive(Job):
+class Derive(StudyJob):
     """A call of ``package.module:function(folder, place, **arguments)``, which leaves files in its folder."""
 
     function: str
@@ -77,12 +77,12 @@ class Derive(Job):
 class Graph:
     """Jobs by name, in an order in which they can be done."""
 
-    jobs: Mapping[str, Job]
+    jobs: Mapping[str, StudyJob]
 
     @classmethod
-    def of(cls, jobs: Iterable[Job]) -> Graph:
+    def of(cls, jobs: Iterable[StudyJob]) -> Graph:
         """The graph of these jobs; the same job named twice is one."""
-        found: dict[str, Job] = {}
+        found: dict[str, StudyJob] = {}
         for job in jobs:
             if found.setdefault(job.name, job) != job:
                 raise UserError(f"two different jobs are called {job.name!r}; give one of the models another name.")
@@ -95,7 +95,7 @@ class Graph:
         except graphlib.CycleError as error:
             raise UserError(f"these jobs wait for each other: {' -> '.join(error.args[1])}.") from None
 
-    def __iter__(self) -> Iterator[Job]:
+    def __iter__(self) -> Iterator[StudyJob]:
         return iter(self.jobs.values())
 
     def __len__(self) -> int:
@@ -127,9 +127,9 @@ def fill(value: Any, folders: Mapping[str, str]) -> Any:
     return value
 
 
-def read_job(settings: Mapping[str, Any]) -> Job:
+def read_job(settings: Mapping[str, Any]) -> StudyJob:
     """The job these settings describe."""
-    kinds: dict[str, Callable[..., Job]] = {"train": Train, "audit": Audit, "derive": Derive}
+    kinds: dict[str, Callable[..., StudyJob]] = {"train": Train, "audit": Audit, "derive": Derive}
     fields = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     return kinds[str(fields.pop("kind"))](**fields)
 

@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 from classwise.core.errors import UserError
 from classwise.studies.runner.graph import Audit, Train, fill, read_job
-from classwise.studies.runner.work import Desk, Place, peak_megabytes
+from classwise.studies.runner.work import Environment, Workspace, peak_megabytes
 from classwise.training import recipe
 
 if TYPE_CHECKING:
     import torch
 
-    from classwise.training.loop import Stretch, Training
+    from classwise.training.loop import PhaseData, Training
 
 _STEPS = 12  # of the optimiser, at most; the first pays for set-up
 _FIRST_IMAGES = 32  # attacked by the first of the probes, each of four times as many as the one before
@@ -47,32 +47,32 @@ class Measured:
     basis: str
 
 
-def probe(desk: Desk, name: str, seconds: float) -> Measured:
+def probe(workspace: Workspace, name: str, seconds: float) -> Measured:
     """Measure a training or an audit in this process, whose peak of memory is then the job's."""
-    job = desk.graph.jobs[name]
+    job = workspace.graph.jobs[name]
     with tempfile.TemporaryDirectory() as scratch:
-        absent = [other for other in sorted(job.after) if desk.finished(desk.graph.jobs[other]) is None]
-        for training in map(desk.graph.jobs.__getitem__, absent):
+        absent = [other for other in sorted(job.after) if workspace.finished(workspace.graph.jobs[other]) is None]
+        for training in map(workspace.graph.jobs.__getitem__, absent):
             assert isinstance(training, Train), f"{name} cannot be probed before {training.name} is done"
-            _stand_in(training, desk.place, Path(scratch) / training.name)
+            _stand_in(training, workspace.place, Path(scratch) / training.name)
         folders = {
-            other: str(Path(scratch) / other if other in absent else desk.folder_of(other)) for other in job.after
+            other: str(Path(scratch) / other if other in absent else workspace.folder_of(other)) for other in job.after
         }
         ready = read_job(fill(job.settings(), folders))
         if isinstance(ready, Train):
-            took, basis = _probe_training(ready, desk.place, Path(scratch) / "run", seconds), "measured"
+            took, basis = _probe_training(ready, workspace.place, Path(scratch) / "run", seconds), "measured"
         else:
             assert isinstance(ready, Audit)
             model = Path(ready.model)
             if model.is_relative_to(scratch) and not model.exists():  # of a single epoch, no other than the best
                 model.parent.mkdir()
                 shutil.copy(model.parents[1] / "best.pt", model)
-            took = _probe_audit(ready, desk.place, Path(scratch) / "run", seconds, final=bool(absent))
+            took = _probe_audit(ready, workspace.place, Path(scratch) / "run", seconds, final=bool(absent))
             basis = "measured, at most" if absent else "measured"
     return Measured(took, peak_megabytes(), basis)
 
 
-def _stand_in(job: Train, place: Place, folder: Path) -> None:
+def _stand_in(job: Train, place: Environment, folder: Path) -> None:
     """A run folder with the untrained model of a training that has not been done."""
     import numpy as np
 
@@ -89,14 +89,14 @@ def _stand_in(job: Train, place: Place, folder: Path) -> None:
         save_checkpoint(folder / name, model, part.spec, classes, channels)
 
 
-def _device(place: Place) -> torch.device:
+def _device(place: Environment) -> torch.device:
     from classwise.auditing.inputs import default_device
     from classwise.models.check import usable
 
     return default_device() if place.device is None else usable(place.device)
 
 
-def _probe_training(job: Train, place: Place, folder: Path, seconds: float) -> float:
+def _probe_training(job: Train, place: Environment, folder: Path, seconds: float) -> float:
     """Set-up, and for every epoch its examples, the validation and the two checkpoints."""
     from classwise.training.prepare import examples, network_of, prepare, split_off
     from classwise.training.processes import Processes
@@ -108,24 +108,24 @@ def _probe_training(job: Train, place: Place, folder: Path, seconds: float) -> f
     folder.mkdir()
     training, start = prepare(chosen, network, kept, held_out, folder, Processes(), place.root, place.download)
     total, first = time.perf_counter() - begin, 0
-    for stretch in training.stretches:
-        start.epoch = (first + stretch.until) // 2
-        total += (stretch.until - first) * _epoch_seconds(training, stretch, start.state, start.epoch, seconds)
-        first = stretch.until
+    for phase in training.phases:
+        start.epoch = (first + phase.until) // 2
+        total += (phase.until - first) * _epoch_seconds(training, phase, start.state, start.epoch, seconds)
+        first = phase.until
     begin = time.perf_counter()
     training.checkpoints.save("best.pt", network, start)
     total += 2 * chosen.train.epochs * (time.perf_counter() - begin)
     return total + _validations(training) * _validation_seconds(training, seconds)
 
 
-def _epoch_seconds(training: Training, stretch: Stretch, state: Any, epoch: int, seconds: float) -> float:
+def _epoch_seconds(training: Training, phase: PhaseData, state: Any, epoch: int, seconds: float) -> float:
     """The examples of an epoch at the middling speed of some steps."""
-    batches = stretch.source.batches(epoch, stretch.batch, training.stepper.recipe.train.seed)
+    batches = phase.source.batches(epoch, phase.batch, training.stepper.recipe.train.seed)
     each: list[float] = []
     spent = 0.0
-    for number, examples in enumerate(stretch.source.stream(batches[:_STEPS])):
+    for number, examples in enumerate(phase.source.stream(batches[:_STEPS])):
         begin = time.perf_counter()
-        training.stepper(examples, stretch.augment, state, epoch, number / len(batches), len(examples.y))
+        training.stepper(examples, phase.augment, state, epoch, number / len(batches), len(examples.y))
         took = time.perf_counter() - begin
         each.append(took / len(examples.y))
         spent += took
@@ -152,16 +152,16 @@ def _validation_seconds(training: Training, seconds: float) -> float:
     for images in _more_and_more(validation.images):
         part = dataclasses.replace(validation, images=images, protocol="final")
         with evaluating(stepper.model):
-            stepper.follower.refresh()
+            stepper.synced_copy.refresh()
             begin = time.perf_counter()
-            part(stepper.model, stepper.follower, lambda attack, finished: None)
+            part(stepper.model, stepper.synced_copy, lambda attack, finished: None)
         count, took = len(images), time.perf_counter() - begin
         if took > seconds / 4:  # the next would take four times as long
             break
     return len(validation.images) * took / count
 
 
-def _probe_audit(job: Audit, place: Place, folder: Path, seconds: float, final: bool) -> float:
+def _probe_audit(job: Audit, place: Environment, folder: Path, seconds: float, final: bool) -> float:
     """What does not depend on the number of images, and the attacks' time for all of them."""
     from classwise.auditing.audit import audit
     from classwise.auditing.inputs import images_of
@@ -202,7 +202,7 @@ def main(read: Callable[[], str] = sys.stdin.read) -> int:
     order = json.loads(read())
     start = 0.0 if order["begun"] is None else time.time() - order["begun"]
     try:
-        measured = probe(Desk.of(Path(order["folder"]), order["desk"]), order["name"], order["seconds"])
+        measured = probe(Workspace.of(Path(order["folder"]), order["desk"]), order["name"], order["seconds"])
     except UserError as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2

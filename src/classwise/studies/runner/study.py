@@ -16,14 +16,14 @@ from pathlib import Path
 
 from classwise.core.errors import UserError, unknown
 from classwise.core.run_lock import LOCK, WRITER, writing
-from classwise.core.storage import whole_file
+from classwise.core.storage import atomic_write
 from classwise.core.threat import Norm
 from classwise.studies.runner.engines import Resources, drive, engine
 from classwise.studies.runner.epochs import chosen_epochs
-from classwise.studies.runner.graph import Graph, Job
-from classwise.studies.runner.outcome import Done, Outcome, write
-from classwise.studies.runner.subjects import Subject, subjects
-from classwise.studies.runner.work import Desk, Place
+from classwise.studies.runner.graph import Graph, StudyJob
+from classwise.studies.runner.models_under_study import ModelUnderStudy, subjects
+from classwise.studies.runner.result import Done, StudyResult, write
+from classwise.studies.runner.work import Environment, Workspace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +31,11 @@ class Study(abc.ABC):
     """What every study is."""
 
     @abc.abstractmethod
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[StudyJob]:
         """The trainings, audits and derived files it needs."""
 
     @abc.abstractmethod
-    def outcome(self, done: Done) -> Outcome:
+    def outcome(self, done: Done) -> StudyResult:
         """Its tables, figures and verdicts, from the finished jobs."""
 
     @property
@@ -64,10 +64,10 @@ class OfModels(Study):
     per_class: int | None = None
     seed: int = 0
 
-    def subjects(self) -> list[Subject]:
+    def subjects(self) -> list[ModelUnderStudy]:
         return chosen_epochs(self.trained(), self.epoch)
 
-    def trained(self) -> list[Subject]:
+    def trained(self) -> list[ModelUnderStudy]:
         """The models as their trainings choose them, whatever `epoch` says."""
         return subjects(self.model, self.recipe, self.set, self.data, self.eps, self.norm)
 
@@ -76,32 +76,32 @@ def run(
     study: Study,
     out: str | Path,
     *,
-    place: Place | None = None,
+    place: Environment | None = None,
     engine_spec: str = "local",
     resources: Resources | None = None,
     use: Mapping[str, str | Path] | None = None,
     pool: str | Path | None = None,
     watch: Callable[[str, int, int], None] | None = None,
-) -> Outcome:
+) -> StudyResult:
     """Do a study's jobs and write its outcome below `out`; see `conduct` for what may be said besides."""
-    outcome = conduct(
+    outcome = run_jobs(
         study, out, place=place, engine_spec=engine_spec, resources=resources, use=use, pool=pool, watch=watch
     )
     write(outcome, Path(out), study.title, dataclasses.asdict(study))
     return outcome
 
 
-def conduct(
+def run_jobs(
     study: Study,
     out: str | Path,
     *,
-    place: Place | None = None,
+    place: Environment | None = None,
     engine_spec: str = "local",
     resources: Resources | None = None,
     use: Mapping[str, str | Path] | None = None,
     pool: str | Path | None = None,
     watch: Callable[[str, int, int], None] | None = None,
-) -> Outcome:
+) -> StudyResult:
     """Do a study's jobs below `out`, and make of them what it makes of them.
 
     use: run folders that are already there, by the name of the job they are to stand for; they are copied, and checked
@@ -111,34 +111,34 @@ def conduct(
     """
     graph = Graph.of(study.jobs())
     with writing(out):
-        desk = Desk.begin(Path(out), graph, place or Place(), None if pool is None else Path(pool))
+        workspace = Workspace.begin(Path(out), graph, place or Environment(), None if pool is None else Path(pool))
         for name, given in (use or {}).items():
-            _adopt(desk, name, Path(given))
-        over = sum(desk.finished(job) is not None for job in desk.graph)
-        with engine(engine_spec, desk, resources or Resources()) as submit:
-            for number, name in enumerate(drive(desk, submit), over + 1):
+            _adopt(workspace, name, Path(given))
+        over = sum(workspace.finished(job) is not None for job in workspace.graph)
+        with engine(engine_spec, workspace, resources or Resources()) as submit:
+            for number, name in enumerate(drive(workspace, submit), over + 1):
                 if watch is not None:
-                    watch(name, number, len(desk.graph))
-        return study.outcome(Done(desk))
+                    watch(name, number, len(workspace.graph))
+        return study.outcome(Done(workspace))
 
 
-def check_given(desk: Desk, name: str, given: Path) -> None:
+def check_given(workspace: Workspace, name: str, given: Path) -> None:
     """Raise where `given` cannot stand for a job of that name."""
-    if name not in desk.graph.jobs:
-        raise unknown("job", name, desk.graph.jobs)
+    if name not in workspace.graph.jobs:
+        raise unknown("job", name, workspace.graph.jobs)
     if not (given / "config.toml").is_file():
         raise UserError(f"{given} is no run folder (it has no config.toml); it cannot stand for the job {name}.")
 
 
-def _adopt(desk: Desk, name: str, given: Path) -> None:
+def _adopt(workspace: Workspace, name: str, given: Path) -> None:
     """Take a run folder over; the job then finds everything done, or says what was done with other settings."""
-    check_given(desk, name, given)
-    folder = desk.folder_of(name)
+    check_given(workspace, name, given)
+    folder = workspace.folder_of(name)
     with writing(folder, wait=True):  # a pool is shared with other studies
         if (folder / "config.toml").exists():
             return
         # config.toml comes last: a copy without it is of a start that failed, and is made again.
         later = {"config.toml", LOCK, WRITER}
         shutil.copytree(given, folder, ignore=lambda at, _: later if Path(at) == given else (), dirs_exist_ok=True)
-        with whole_file(folder / "config.toml") as handle:
+        with atomic_write(folder / "config.toml") as handle:
             handle.write((given / "config.toml").read_bytes())

@@ -32,16 +32,16 @@ from typing import Any
 from classwise.core.errors import UserError
 from classwise.core.run_lock import writing
 from classwise.core.stopping import end_by, stopping
-from classwise.core.storage import whole_file
+from classwise.core.storage import atomic_write
 from classwise.core.trust import trusting
-from classwise.studies.runner.graph import Audit, Derive, Graph, Job, Train, fill, read_job
+from classwise.studies.runner.graph import Audit, Derive, Graph, StudyJob, Train, fill, read_job
 
 MARK, LOG = "job.json", "log.txt"
 _WATCHED = 0.5  # seconds between two looks at whether the process that started this one is there
 
 
 @dataclass(frozen=True)
-class Place:
+class Environment:
     """Where jobs find data, and on what they run; it changes nothing in their results."""
 
     root: str | None = None
@@ -52,32 +52,32 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Desk:
+class Workspace:
     """The folder of a study: its jobs, and which of them are finished."""
 
     folder: Path
     graph: Graph
-    place: Place
+    place: Environment
     pool: Path | None = None
 
     @classmethod
-    def begin(cls, folder: Path, graph: Graph, place: Place, pool: Path | None = None) -> Desk:
+    def begin(cls, folder: Path, graph: Graph, place: Environment, pool: Path | None = None) -> Workspace:
         """Write down the jobs, so that other processes can do them, wherever they are started."""
         root = None if place.root is None else str(Path(place.root).resolve())
         pool = None if pool is None else pool.resolve()
-        desk = cls(folder.resolve(), graph, dataclasses.replace(place, root=root), pool)
-        _write(desk.folder / "jobs.json", desk.about())
-        return desk
+        workspace = cls(folder.resolve(), graph, dataclasses.replace(place, root=root), pool)
+        _write(workspace.folder / "jobs.json", workspace.about())
+        return workspace
 
     @classmethod
-    def read(cls, folder: Path) -> Desk:
+    def read(cls, folder: Path) -> Workspace:
         return cls.of(folder, json.loads((folder / "jobs.json").read_text(encoding="utf-8")))
 
     @classmethod
-    def of(cls, folder: Path, about: Mapping[str, Any]) -> Desk:
+    def of(cls, folder: Path, about: Mapping[str, Any]) -> Workspace:
         """The desk that `about` tells of."""
         pool = None if about["pool"] is None else Path(about["pool"])
-        return cls(folder, Graph.of(map(read_job, about["jobs"])), Place(**about["place"]), pool)
+        return cls(folder, Graph.of(map(read_job, about["jobs"])), Environment(**about["place"]), pool)
 
     def about(self) -> dict[str, Any]:
         """Its jobs and where data are, as plain values."""
@@ -88,7 +88,7 @@ class Desk:
         """Where a job leaves what it makes."""
         return self.folder / "jobs" / name if self.pool is None else self.pool / f"{name}-{self.graph.digest(name)}"
 
-    def finished(self, job: Job) -> Mapping[str, Any] | None:
+    def finished(self, job: StudyJob) -> Mapping[str, Any] | None:
         """What is known of a finished job; None if it is not. One of the same name with other settings is an error."""
         path = self.folder_of(job.name) / MARK
         if not path.is_file():
@@ -137,7 +137,7 @@ class Desk:
         return None
 
 
-def _train(job: Train, folder: Path, place: Place) -> None:
+def _train(job: Train, folder: Path, place: Environment) -> None:
     from classwise.training.train import train
 
     train(
@@ -146,7 +146,7 @@ def _train(job: Train, folder: Path, place: Place) -> None:
     )  # fmt: skip
 
 
-def _audit(job: Audit, folder: Path, place: Place) -> None:
+def _audit(job: Audit, folder: Path, place: Environment) -> None:
     from classwise.auditing.audit import audit
 
     audit(
@@ -155,12 +155,12 @@ def _audit(job: Audit, folder: Path, place: Place) -> None:
     )  # fmt: skip
 
 
-def _derive(job: Derive, folder: Path, place: Place) -> None:
+def _derive(job: Derive, folder: Path, place: Environment) -> None:
     module, _, name = job.function.partition(":")
     getattr(importlib.import_module(module), name)(folder, place, **job.arguments)
 
 
-_DO: dict[type[Job], Callable[..., None]] = {Train: _train, Audit: _audit, Derive: _derive}
+_DO: dict[type[StudyJob], Callable[..., None]] = {Train: _train, Audit: _audit, Derive: _derive}
 
 
 def attempt(folder: str, name: str, threads: int) -> str | None:
@@ -168,13 +168,13 @@ def attempt(folder: str, name: str, threads: int) -> str | None:
     import torch
 
     torch.set_num_threads(threads)
-    return Desk.read(Path(folder)).attempt(name)
+    return Workspace.read(Path(folder)).attempt(name)
 
 
 def _write(path: Path, value: Mapping[str, Any]) -> None:
     """A small JSON file, whole or not at all. (`results.write_text` would bring in all that reads results.)"""
     try:
-        with whole_file(path) as handle:
+        with atomic_write(path) as handle:
             handle.write(json.dumps(value, indent=1).encode())
     except OSError as error:
         raise UserError(
@@ -216,7 +216,7 @@ def main(folder: str, name: str, parent: str | None = None) -> int:
         if parent is not None:
             _leave_with(int(parent))
         try:
-            wrong = Desk.read(Path(folder)).attempt(name)
+            wrong = Workspace.read(Path(folder)).attempt(name)
         except KeyboardInterrupt as stop:
             print("stopped; what is finished is kept", file=sys.stderr, flush=True)
             end_by(stop)

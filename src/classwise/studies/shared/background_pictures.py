@@ -12,7 +12,7 @@ from classwise.core.adversarial_examples import rounded
 from classwise.core.csv_files import csv_text, read_csv
 from classwise.core.errors import UserError
 from classwise.core.records import Records
-from classwise.core.storage import whole_file, write_text
+from classwise.core.storage import atomic_write, write_text
 from classwise.data import load as load_data
 from classwise.data import mask_quality, masks, segmentation
 from classwise.data.coloured import colours_of, drawn
@@ -22,8 +22,8 @@ from classwise.results.audit_result import Audit
 from classwise.show import figures
 from classwise.show.figures import panels
 from classwise.stats.intervals import Array
-from classwise.studies.runner.outcome import Outcome
-from classwise.studies.runner.work import Place
+from classwise.studies.runner.result import StudyResult
+from classwise.studies.runner.work import Environment
 from classwise.studies.shared.replaced_background import KINDS, NO_MASK, ORIGINAL, Views, chosen_class, read_views
 
 GRABCUT = "grabcut"
@@ -33,7 +33,7 @@ _MANY, _SMALL, _LARGE = 6, 60, 120  # columns from which pictures are small, and
 
 def make_masks(
     folder: Path,
-    place: Place,
+    place: Environment,
     data: str,
     source: str,
     audit: str,
@@ -113,7 +113,7 @@ def _shuffled(images: Images, own: Masks, seed: int) -> Masks:
 
 
 def take_pictures(
-    folder: Path, place: Place, data: str, replaced: str, original: str, changed: str, class_name: str | None
+    folder: Path, place: Environment, data: str, replaced: str, original: str, changed: str, class_name: str | None
 ) -> None:
     """pictures.npz and pictures.csv: the class's most robust images and those that the background made robust, with
     the two likeliest classes of each, natural and attacked (Figure 6)."""
@@ -138,7 +138,7 @@ def take_pictures(
     _write(folder, rows, pictures)
 
 
-def take_digits(folder: Path, place: Place, data: Mapping[str, str]) -> None:
+def take_digits(folder: Path, place: Environment, data: Mapping[str, str]) -> None:
     """pictures.npz and pictures.csv: a test image of each class in front of each of its colours, a row for each way
     to give colours to classes (Figure 5a)."""
     rows: list[dict[str, str]] = []
@@ -158,7 +158,7 @@ def take_digits(folder: Path, place: Place, data: Mapping[str, str]) -> None:
 
 
 def _write(folder: Path, rows: Sequence[Mapping[str, str]], pictures: Sequence[Array]) -> None:
-    with whole_file(folder / "pictures.npz") as handle:
+    with atomic_write(folder / "pictures.npz") as handle:
         np.savez_compressed(handle, image=np.concatenate(pictures))
     write_text(folder / "pictures.csv", csv_text(pd.DataFrame(rows)))
 
@@ -171,11 +171,11 @@ def shown(folder: Path, columns: Mapping[str, str] | None = None) -> pd.DataFram
     return table.assign(column=table["column"].replace(dict(columns or {})), image=images)
 
 
-def outcome(name: str, pictures: pd.DataFrame) -> Outcome:
+def outcome(name: str, pictures: pd.DataFrame) -> StudyResult:
     """The figure of a grid of pictures, and what it is drawn from."""
     cell = _LARGE if pictures["column"].nunique() < _MANY else _SMALL
     chart = figures.styled(panels.draw(pictures, cell=cell))
-    return Outcome({}, {name: chart}, data={"panels": pictures.assign(model=name)})
+    return StudyResult({}, {name: chart}, data={"panels": pictures.assign(model=name)})
 
 
 def _telling(own: Views, name: str) -> list[int]:

@@ -44,7 +44,7 @@ from classwise.data.images import Images
 from classwise.metrics import worst
 from classwise.stats import intervals
 from classwise.stats.intervals import Array
-from classwise.studies.runner.work import Place
+from classwise.studies.runner.work import Environment
 
 DELTA = 0.05
 _BATCH = 256
@@ -80,7 +80,7 @@ class Terms:
         return self.error + self.complexity + self.radius + self.chance
 
 
-def linear(folder: Path, place: Place, data: str, eps: str | float, epochs: int, seed: int) -> None:
+def linear(folder: Path, place: Environment, data: str, eps: str | float, epochs: int, seed: int) -> None:
     """bound.csv: both forms of the bound for p = 1 and 2; classes.csv: each class's robust error, training and test."""
     train, test = (load_data(data, place.root, split, place.download) for split in ("train", "test"))
     present = np.bincount(train.labels, minlength=train.num_classes)

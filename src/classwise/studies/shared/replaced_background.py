@@ -19,14 +19,14 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import pandas as pd
 
-from classwise.core.errors import place_of
+from classwise.core.errors import index_of
 from classwise.core.records import CLEAN, Records
 from classwise.data import mask_quality
 from classwise.metrics import confusion, difference, paired, worst
 from classwise.results.audit_result import Audit
 from classwise.stats.correlation import rank_test
 from classwise.stats.intervals import Array
-from classwise.studies.runner.outcome import Claim
+from classwise.studies.runner.result import Claim
 from classwise.studies.shared.together import BOOTSTRAP, PAIRED, RANKS, interval_between, resampled
 from classwise.studies.shared.verdicts import LEVEL, Ruling, Sample, all_held, exceeds, images, tails
 
@@ -74,7 +74,7 @@ def views(colours: Sequence[str]) -> list[View]:
 def chosen_class(audit: Audit, name: str | None) -> str:
     """The class as the data set calls it; the weakest of the audit where none is named."""
     names = audit.records.class_names
-    return worst.compute(audit.rows()).name if name is None else names[place_of(name, names, "class")]
+    return worst.compute(audit.rows()).name if name is None else names[index_of(name, names, "class")]
 
 
 def read_views(audits: Mapping[str, Audit]) -> Views:

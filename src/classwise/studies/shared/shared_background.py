@@ -31,7 +31,7 @@ from classwise.show import figures
 from classwise.show.figures import background as figure
 from classwise.show.figures.style import Chart
 from classwise.stats.intervals import Array, Estimate
-from classwise.studies.runner.outcome import Claim, Outcome
+from classwise.studies.runner.result import Claim, StudyResult
 from classwise.studies.shared.together import EXACT, PAIRED, exact
 from classwise.studies.shared.verdicts import LEVEL, Ruling, all_held, exceeds, falls_short, images, tails
 
@@ -88,7 +88,7 @@ def following(records: Records, pairing: str) -> Kinship:
     return kinship.of(errors(records, pairing), relation(pairing, records.class_names))
 
 
-def outcome(audits: Mapping[str, Audit]) -> Outcome:
+def outcome(audits: Mapping[str, Audit]) -> StudyResult:
     """Tables, figures and claims of models trained with each pairing, by the pairing's name."""
     attacked = {pairing: audit.rows() for pairing, audit in audits.items()}
     clean = {pairing: audit.rows(CLEAN) for pairing, audit in audits.items()}
@@ -99,7 +99,7 @@ def outcome(audits: Mapping[str, Audit]) -> Outcome:
         (run, kind, pairing): following(rows[run], pairing)
         for run, (kind, rows), pairing in itertools.product(audits, kinds.items(), judged)
     }
-    return Outcome(
+    return StudyResult(
         {"backgrounds": _table(found), "accuracy_on_backgrounds": _accuracies(clean, attacked)},
         {f"confusion_on_{run}": figures.styled(_chart(run, audit)) for run, audit in audits.items()},
         [

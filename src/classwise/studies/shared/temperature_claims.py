@@ -8,7 +8,7 @@ import pandas as pd
 
 from classwise.metrics import accuracy, cvc
 from classwise.stats.correlation import rank_test
-from classwise.studies.runner.outcome import Claim
+from classwise.studies.runner.result import Claim
 from classwise.studies.shared.temperature_sweep import VARIANTS, Sweep, gap
 from classwise.studies.shared.together import HALVES, PAIRED, RANKS, halves, smallest
 from classwise.studies.shared.verdicts import (

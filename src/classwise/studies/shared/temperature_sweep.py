@@ -20,9 +20,9 @@ from classwise.core.records import CLEAN, Records
 from classwise.metrics import cvc, difference, overall
 from classwise.results.audit_result import Audit
 from classwise.studies.runner import graph
-from classwise.studies.runner.outcome import Done
+from classwise.studies.runner.models_under_study import ModelUnderStudy
+from classwise.studies.runner.result import Done
 from classwise.studies.runner.study import OfModels
-from classwise.studies.runner.subjects import Subject
 
 VARIANTS = {"float32": False, "sound": True}
 POINTS = ("difference", "low", "high")
@@ -83,7 +83,7 @@ class OfTemperatures(OfModels):
             raise UserError("--inv-temperature holds only 1, which is PGD itself; give others, such as 1,2,5,10,50.")
         return found
 
-    def sweep(self, subject: Subject) -> graph.Audit:
+    def sweep(self, subject: ModelUnderStudy) -> graph.Audit:
         """The audit of a model at each 1/T, in both variants."""
         wanted = list(specs(self.attack, self.grid).values())
         options = {"per_class": self.per_class, "seed": self.seed, "protocol": self.protocol}

@@ -19,7 +19,7 @@ from classwise.core.errors import UserError
 from classwise.core.records import Records
 from classwise.metrics import accuracy
 from classwise.stats.intervals import Array, bounds, ratio
-from classwise.studies.runner.subjects import Subject
+from classwise.studies.runner.models_under_study import ModelUnderStudy
 
 DRAWS = 2000
 #: How claims are tested by such draws, and by those of `metrics.widening`.
@@ -142,7 +142,7 @@ def cv_change(first: Records, second: Records, confidence: float = 0.95, seed: i
     return float(found[0, 1] - found[0, 0]), *interval(all_found[:, 1] - all_found[:, 0], confidence)
 
 
-def require_same_setting(subjects: Sequence[Subject]) -> None:
+def require_same_setting(subjects: Sequence[ModelUnderStudy]) -> None:
     """Raise where models are for different data or threats: their accuracies are not of the same question."""
     first = subjects[0]
     for other in subjects[1:]:

@@ -13,9 +13,9 @@ from typing import Any
 from classwise.core import spec
 from classwise.core.errors import UserError, unknown
 from classwise.core.records import Protocol
-from classwise.studies.runner.graph import Job
+from classwise.studies.runner.graph import StudyJob
+from classwise.studies.runner.models_under_study import ModelUnderStudy
 from classwise.studies.runner.study import OfModels
-from classwise.studies.runner.subjects import Subject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,19 +30,19 @@ class UnderAttack(OfModels):
     attack_for: tuple[str, ...] = ()
     protocol: Protocol = "any"
 
-    def attack_on(self, subject: Subject) -> str:
+    def attack_on(self, subject: ModelUnderStudy) -> str:
         """The attack for a model: the one for its name, else for its data set, else the one for all."""
         own = self._own_attacks()
         return own.get(subject.name, own.get(spec.split(subject.data)[0], self.attack))
 
-    def audited(self) -> list[Job]:
+    def audited(self) -> list[StudyJob]:
         """The training of each model, where it has one, and its audit, called NAME-audit."""
         found = self.subjects()
         known = [*(subject.name for subject in found), *(spec.split(subject.data)[0] for subject in found)]
         for name in self._own_attacks():
             if name not in known:
                 raise unknown("model or data set of --attack-for", name, dict.fromkeys(known))
-        made: list[Job] = []
+        made: list[StudyJob] = []
         for subject in found:
             made += [*subject.jobs, subject.audit("audit", [self.attack_on(subject)], **self.audit_options())]
         return made

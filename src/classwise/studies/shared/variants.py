@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from classwise import methods
-from classwise.core.errors import UserError, place_of
+from classwise.core.errors import UserError, index_of
 from classwise.core.records import Protocol, Records
 from classwise.core.threat import Norm
 from classwise.data import class_names as known_classes
@@ -19,10 +19,10 @@ from classwise.show import figures
 from classwise.show.figures import sweep
 from classwise.show.figures.style import Chart
 from classwise.studies.runner.epochs import at_epoch
-from classwise.studies.runner.graph import Job
-from classwise.studies.runner.outcome import Done
+from classwise.studies.runner.graph import StudyJob
+from classwise.studies.runner.models_under_study import ModelUnderStudy, recipe_subject
+from classwise.studies.runner.result import Done
 from classwise.studies.runner.study import Study
-from classwise.studies.runner.subjects import Subject, recipe_subject
 from classwise.studies.shared import over_seeds
 from classwise.training.recipe import Recipe, load
 
@@ -66,7 +66,7 @@ class Variants(Study):
     def variants(self) -> list[Variant]:
         """The trainings."""
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[StudyJob]:
         if not self.seeds:
             raise UserError("no seed to train with: give at least one, such as --seeds 0.")
         subjects = [self._subject(variant, seed) for variant in self.variants() for seed in self.seeds]
@@ -90,7 +90,7 @@ class Variants(Study):
     def _name(self, variant: Variant, seed: int) -> str:
         return variant.name if len(self.seeds) == 1 else f"{variant.name}-seed{seed}"
 
-    def _subject(self, variant: Variant, seed: int) -> Subject:
+    def _subject(self, variant: Variant, seed: int) -> ModelUnderStudy:
         changes = (*self.set, *variant.changes, f"train.seed={seed}")
         made = recipe_subject(self._name(variant, seed), variant.recipe, changes, self.data, self.eps, self.norm)
         return at_epoch(made, self.epoch)
@@ -121,7 +121,7 @@ def classes_of(recipe: Recipe) -> tuple[str, ...] | None:
     known = known_classes(recipe.data.name)
     if known is None:
         return None
-    gone = {place_of(name, known, f"class of {recipe.data.name}") for name in recipe.data.exclude}
+    gone = {index_of(name, known, f"class of {recipe.data.name}") for name in recipe.data.exclude}
     return tuple(name for number, name in enumerate(known) if number not in gone)
 
 
@@ -131,7 +131,7 @@ def chosen(recipe: Recipe, names: Sequence[str]) -> list[str]:
         raise UserError("name the class whose setting is changed: --class-name CLASS, as often as you like.")
     known = classes_of(recipe)
     given = [part for text in names for part in ([text] if known and text in known else text.split(","))]
-    found = given if known is None else [known[place_of(n, known, f"class of {recipe.data.name}")] for n in given]
+    found = given if known is None else [known[index_of(n, known, f"class of {recipe.data.name}")] for n in given]
     return list(dict.fromkeys(found))
 
 

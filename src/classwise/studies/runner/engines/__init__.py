@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from classwise.core.errors import UserError, unknown
-from classwise.studies.runner.work import Desk
+from classwise.studies.runner.work import Workspace
 
 Future: TypeAlias = "concurrent.futures.Future[str | None]"
 Submit: TypeAlias = Callable[[str], Future]
@@ -50,22 +50,24 @@ def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
-def engine(spec: str, desk: Desk, resources: Resources) -> AbstractContextManager[Submit]:
+def engine(spec: str, workspace: Workspace, resources: Resources) -> AbstractContextManager[Submit]:
     """The engine of that name; what follows a colon is its own affair (``ray``, ``ray://host:10001``)."""
     name = spec.partition(":")[0]
     if name not in names():
         raise unknown("engine", name, names())
-    opened: AbstractContextManager[Submit] = importlib.import_module(f"{__name__}.{name}").opened(spec, desk, resources)
+    opened: AbstractContextManager[Submit] = importlib.import_module(f"{__name__}.{name}").opened(
+        spec, workspace, resources
+    )
     return opened
 
 
-def drive(desk: Desk, submit: Submit) -> Iterator[str]:
+def drive(workspace: Workspace, submit: Submit) -> Iterator[str]:
     """Have every job done, each after those it needs; give the name of each as it is finished.
 
     A job that fails holds up only those that need it; what failed is said when nothing more can be done.
     """
-    over = [job.name for job in desk.graph if desk.finished(job) is not None]
-    order = desk.graph.waiting(over)
+    over = [job.name for job in workspace.graph if workspace.finished(job) is not None]
+    order = workspace.graph.waiting(over)
     ready: deque[str] = deque()
     running: dict[Future, str] = {}
     failed: dict[str, str] = {}
@@ -89,7 +91,7 @@ def drive(desk: Desk, submit: Submit) -> Iterator[str]:
     if failed:
         lines = [f"  {name}: {wrong}" for name, wrong in failed.items()]
         raise UserError(
-            f"{len(failed)} of {len(desk.graph)} jobs failed:\n" + "\n".join(lines) + "\n"
+            f"{len(failed)} of {len(workspace.graph)} jobs failed:\n" + "\n".join(lines) + "\n"
             "What is finished is kept; the same command goes on."
         )
 

@@ -14,32 +14,32 @@ from threading import Lock
 
 from classwise.core.errors import UserError
 from classwise.studies.runner.engines import Resources, Submit
-from classwise.studies.runner.work import LOG, Desk
+from classwise.studies.runner.work import LOG, Workspace
 
 _TO_SAVE = 30.0  # seconds that jobs have to leave before they are killed
 
 
 @contextlib.contextmanager
-def opened(spec: str, desk: Desk, resources: Resources) -> Iterator[Submit]:
+def opened(spec: str, workspace: Workspace, resources: Resources) -> Iterator[Submit]:
     """In this process if one job runs at once, else each in its own with its share of the threads."""
     if spec != "local":
         raise UserError(f"--engine {spec!r}: local takes nothing after a colon; give --jobs and --cpus instead.")
     if resources.jobs <= 1:
-        yield lambda name: _now(desk, name)
+        yield lambda name: _now(workspace, name)
         return
     children = _Children()
     with ThreadPoolExecutor(resources.jobs) as pool:
         try:
-            yield lambda name: pool.submit(children.run, desk, name, resources)
+            yield lambda name: pool.submit(children.run, workspace, name, resources)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             children.stop()
             raise
 
 
-def _now(desk: Desk, name: str) -> Future[str | None]:
+def _now(workspace: Workspace, name: str) -> Future[str | None]:
     future: Future[str | None] = Future()
-    future.set_result(desk.attempt(name))
+    future.set_result(workspace.attempt(name))
     return future
 
 
@@ -50,11 +50,11 @@ class _Children:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock, self._stopped = Lock(), False
 
-    def run(self, desk: Desk, name: str, resources: Resources) -> str | None:
+    def run(self, workspace: Workspace, name: str, resources: Resources) -> str | None:
         """Do one job in a new process; one that was killed is tried again, one that failed is not."""
-        log = desk.folder_of(name) / LOG
+        log = workspace.folder_of(name) / LOG
         for _ in range(resources.retries + 1):
-            status = self._once(desk, name, log, resources.threads)
+            status = self._once(workspace, name, log, resources.threads)
             if status == 0:
                 return None
             if self._stopped:
@@ -63,10 +63,10 @@ class _Children:
                 return _last_words(log)
         return f"its process was killed {resources.retries + 1} times; see {log}"
 
-    def _once(self, desk: Desk, name: str, log: Path, threads: int) -> int:
+    def _once(self, workspace: Workspace, name: str, log: Path, threads: int) -> int:
         log.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-        command = [sys.executable, "-m", "classwise.studies.runner.work", str(desk.folder), name, str(os.getpid())]
+        command = [sys.executable, "-m", "classwise.studies.runner.work", str(workspace.folder), name, str(os.getpid())]
         with log.open("ab") as sink:
             with self._lock:
                 if self._stopped:

@@ -18,11 +18,11 @@ from typing import Any
 from classwise.core.errors import UserError
 from classwise.core.extras import package
 from classwise.studies.runner.engines import Resources, Submit
-from classwise.studies.runner.work import Desk, attempt
+from classwise.studies.runner.work import Workspace, attempt
 
 
 @contextlib.contextmanager
-def opened(spec: str, desk: Desk, resources: Resources) -> Iterator[Submit]:
+def opened(spec: str, workspace: Workspace, resources: Resources) -> Iterator[Submit]:
     """Connect, or begin a local Ray; a connection that the caller already has is used and left open."""
     ray = package("ray", "--engine ray needs")
     address = spec if spec.startswith("ray://") else spec.partition(":")[2] or None
@@ -33,7 +33,7 @@ def opened(spec: str, desk: Desk, resources: Resources) -> Iterator[Submit]:
         started: list[Any] = []
 
         def submit(name: str) -> Any:
-            started.append(task.options(name=name).remote(str(desk.folder), name, cpus, str(Path.cwd())))
+            started.append(task.options(name=name).remote(str(workspace.folder), name, cpus, str(Path.cwd())))
             return started[-1].future()
 
         try:

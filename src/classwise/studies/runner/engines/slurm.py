@@ -22,7 +22,7 @@ from typing import Any
 from classwise.core import spec as specs
 from classwise.core.errors import UserError
 from classwise.studies.runner.engines import Resources, Submit
-from classwise.studies.runner.work import Desk, attempt
+from classwise.studies.runner.work import Workspace, attempt
 
 _MINUTES = 240
 _MOST_TIMEOUTS = 100  # each time a job has come further: a long training may take many turns
@@ -30,18 +30,18 @@ _POLL = 2.0  # seconds; submitit itself asks the queue less and less often
 
 
 @contextlib.contextmanager
-def opened(spec: str, desk: Desk, resources: Resources) -> Iterator[Submit]:
+def opened(spec: str, workspace: Workspace, resources: Resources) -> Iterator[Submit]:
     """Submit through submitit, and wait; when the study is stopped, so are its jobs."""
-    executor = _executor(spec, desk, resources)
+    executor = _executor(spec, workspace, resources)
     jobs: list[Any] = []
     stopped = threading.Event()
 
     def submit(name: str) -> Any:
         executor.update_parameters(name=f"classwise-{name}")
-        jobs.append(executor.submit(_Work(str(desk.folder), name, resources.cpus or 1)))
+        jobs.append(executor.submit(_Work(str(workspace.folder), name, resources.cpus or 1)))
         return pool.submit(_wait, jobs[-1], stopped)
 
-    with ThreadPoolExecutor(max(len(desk.graph), 1)) as pool:  # a waiting thread for each
+    with ThreadPoolExecutor(max(len(workspace.graph), 1)) as pool:  # a waiting thread for each
         try:
             yield submit
         except BaseException:
@@ -52,7 +52,7 @@ def opened(spec: str, desk: Desk, resources: Resources) -> Iterator[Submit]:
             raise
 
 
-def _executor(spec: str, desk: Desk, resources: Resources) -> Any:
+def _executor(spec: str, workspace: Workspace, resources: Resources) -> Any:
     try:
         submitit = importlib.import_module("submitit")
     except ModuleNotFoundError:
@@ -62,7 +62,7 @@ def _executor(spec: str, desk: Desk, resources: Resources) -> Any:
     minutes = specs.convert(options.pop("time", _MINUTES), int, "time (minutes)")
     timeouts = {f"{kind}_max_num_timeout": _MOST_TIMEOUTS for kind in ("slurm", "local")}
     try:
-        executor = submitit.AutoExecutor(folder=desk.folder / "slurm", cluster=cluster, **timeouts)
+        executor = submitit.AutoExecutor(folder=workspace.folder / "slurm", cluster=cluster, **timeouts)
     except (RuntimeError, ValueError) as error:
         raise UserError(
             f"submitit cannot use the cluster {cluster!r}: {error} On a machine without SLURM, slurm:cluster=local "

@@ -23,7 +23,7 @@ from classwise.attacks.pgd import Pgd
 from classwise.core.errors import UserError
 from classwise.core.threat import Norm, norms
 from classwise.data.images import ArrayPixels, Images
-from classwise.engine.active import ActiveSet, Judge, Outcome
+from classwise.engine.active_set import ActiveSet, AttackResult, Verifier
 
 EPS, ALPHA = 0.08, 0.02
 PGD = Pgd(steps=4, step=ALPHA, start="none")
@@ -68,7 +68,7 @@ def attack(
     images: Images,
     *,
     fast: Model = slope,
-    judge: Model = slope,
+    verifier: Model = slope,
     eps: Any = EPS,
     norm: Norm = "linf",
     protocol: Any = "any",
@@ -76,12 +76,14 @@ def attack(
     seed: int = 0,
     places: Any = None,
     report: Callable[[int], None] = lambda finished: None,
-) -> Outcome:
+) -> AttackResult:
     radii = np.broadcast_to(np.asarray(eps, dtype=float), len(images)).copy()
-    outcome = Outcome.empty(images, images.num_classes)
+    outcome = AttackResult.empty(images, images.num_classes)
     chosen = np.arange(len(images)) if places is None else np.asarray(places)
     cpu = torch.device("cpu")
-    ActiveSet(attack, fast, Judge(judge, norm), images, radii, outcome, protocol, batch, seed, cpu, report).run(chosen)
+    ActiveSet(attack, fast, Verifier(verifier, norm), images, radii, outcome, protocol, batch, seed, cpu, report).run(
+        chosen
+    )
     assert outcome.done[chosen].all()
     return outcome
 
@@ -129,7 +131,7 @@ class TestKnownMargins:
             return slope(x) + torch.tensor([0.3, -0.3]) * 2
 
         assert float(slope(torch.from_numpy(x))[0, 0]) == pytest.approx(-0.5)
-        outcome = attack(Fgsm(), images, fast=shifted, judge=shifted)
+        outcome = attack(Fgsm(), images, fast=shifted, verifier=shifted)
         assert outcome.columns["prediction"].tolist() == [0]
         assert outcome.outside == 0
 
@@ -143,7 +145,7 @@ class TestKnownMargins:
         x = np.array([0.63, 0.5], dtype=np.float32).reshape(1, 1, 1, 2)
         images = Images(ArrayPixels(x), np.array([0]), ("out", "in"))
         over = Pgd(steps=2, step=0.1, start="none")
-        outcomes = {p: attack(over, images, fast=band, judge=band, eps=0.25, protocol=p) for p in ("any", "final")}
+        outcomes = {p: attack(over, images, fast=band, verifier=band, eps=0.25, protocol=p) for p in ("any", "final")}
         assert {p: int(o.columns["prediction"][0]) for p, o in outcomes.items()} == {"any": 1, "final": 0}
         assert {p: int(o.columns["step"][0]) for p, o in outcomes.items()} == {"any": 1, "final": 2}
 
@@ -153,9 +155,9 @@ class TestKnownMargins:
         assert outcome.columns["step"].tolist() == [1, 0, 0, 0, 0, 0, 0, 4]
 
     def test_clean_takes_one_pass_of_the_judge_and_none_of_the_fast_model(self) -> None:
-        fast, judge = Spy(slope, []), Spy(slope, [])
-        outcome = attack(Clean(), with_margins(MARGINS), fast=fast, judge=judge, batch=5)
-        assert (fast.sizes, judge.sizes) == ([], [5, 3])
+        fast, verifier = Spy(slope, []), Spy(slope, [])
+        outcome = attack(Clean(), with_margins(MARGINS), fast=fast, verifier=verifier, batch=5)
+        assert (fast.sizes, verifier.sizes) == ([], [5, 3])
         assert outcome.columns["step"].tolist() == [0] * 8
         assert outcome.columns["prediction"].tolist() == [0] * 8
 
@@ -163,12 +165,12 @@ class TestKnownMargins:
 class TestBatches:
     def test_stay_full_until_nobody_waits(self) -> None:
         margins = np.tile(MARGINS, 8)
-        fast, judge = Spy(slope, []), Spy(slope, [])
-        outcome = attack(PGD, with_margins(margins), fast=fast, judge=judge, batch=16)
+        fast, verifier = Spy(slope, []), Spy(slope, [])
+        outcome = attack(PGD, with_margins(margins), fast=fast, verifier=verifier, batch=16)
         assert sum(fast.sizes) == outcome.passes == 8 * sum(min(k + 1, 4) for k in STEPS)
         assert fast.sizes == sorted(fast.sizes, reverse=True)  # full, and shrinking only when nobody waits any more
         assert fast.sizes.count(16) >= sum(fast.sizes) // 16 - 3
-        assert judge.sizes == [16, 16, 16, 16]
+        assert verifier.sizes == [16, 16, 16, 16]
 
     def test_what_left_is_judged_as_soon_as_it_fills_a_batch(self) -> None:
         calls: list[str] = []
@@ -177,7 +179,7 @@ class TestBatches:
             PGD,
             with_margins(np.full(64, 0.01)),
             fast=fast,
-            judge=Spy(slope, [], lambda: calls.append("judge")),
+            verifier=Spy(slope, [], lambda: calls.append("judge")),
             batch=8,
         )
         assert set(sizes) == {8}
@@ -185,10 +187,10 @@ class TestBatches:
 
     def test_never_grow_beyond_their_size_when_examples_come_back(self) -> None:
         liar = Spy(lambda x: -slope(x), [])
-        judge = Spy(slope, [])
-        outcome = attack(PGD, with_margins(np.full(50, 0.9)), fast=liar, judge=judge, batch=8)
+        verifier = Spy(slope, [])
+        outcome = attack(PGD, with_margins(np.full(50, 0.9)), fast=liar, verifier=verifier, batch=8)
         assert max(liar.sizes) <= 8
-        assert max(judge.sizes) <= 8
+        assert max(verifier.sizes) <= 8
         assert outcome.rejected == 50 * 4
 
     @pytest.mark.parametrize("protocol", ["any", "final"])
@@ -287,7 +289,7 @@ class TestVerification:
         """Two draws, one strongly for class 0 and one weakly against: on average class 0."""
         calls = iter([torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 1.0]])])
         x = torch.full((1, 1, 1, 2), 0.5)
-        verdict = Judge(lambda x: next(calls), "linf", eot=2)(x, x, torch.tensor([0]), torch.tensor([0.1]))
+        verdict = Verifier(lambda x: next(calls), "linf", eot=2)(x, x, torch.tensor([0]), torch.tensor([0.1]))
         expected = (1 / (1 + np.exp(-3)) + 1 / (1 + np.exp(1))) / 2
         assert float(verdict["true_prob"]) == pytest.approx(expected)
         assert int(verdict["prediction"]) == 0
@@ -319,7 +321,7 @@ class TestRestarts:
     IMAGES = with_margins(np.full(300, 1.5 * EPS))
     CHANCE = 9 / 64  # ½∫₋₁^½ (1 − (u + 1.5)/2)/2 du = ½∫₋₁^½ (0.5 − u)/4 du = 1.5²/16
 
-    def broken(self, restarts: int) -> Outcome:
+    def broken(self, restarts: int) -> AttackResult:
         return attack(Pgd(steps=1, step=1e-7, restarts=restarts), self.IMAGES, batch=64)
 
     def test_each_starts_elsewhere(self) -> None:
@@ -347,9 +349,9 @@ class TestRestarts:
 
 @pytest.mark.parametrize("draws", [1, 5])
 def test_noise_tries_as_many_points_as_it_says(draws: int) -> None:
-    fast, judge = Spy(slope, []), Spy(slope, [])
-    attack(Noise(draws=draws), with_margins([0.9, 0.9]), fast=fast, judge=judge, batch=2)
-    assert sum(fast.sizes) + sum(judge.sizes) == 2 * draws
+    fast, verifier = Spy(slope, []), Spy(slope, [])
+    attack(Noise(draws=draws), with_margins([0.9, 0.9]), fast=fast, verifier=verifier, batch=2)
+    assert sum(fast.sizes) + sum(verifier.sizes) == 2 * draws
 
 
 @dataclass(frozen=True)
@@ -421,9 +423,9 @@ class TestNearestPoint:
 
     def test_the_points_are_kept_where_asked(self) -> None:
         images = with_margins(self.MARGINS)
-        outcome = Outcome.empty(images, 2, keep_points=True)
-        judge, radii = Judge(slope, "linf"), np.full(3, 0.06)
-        ActiveSet(Walk(), slope, judge, images, radii, outcome, "any", 2, 0, torch.device("cpu")).run(np.arange(3))
+        outcome = AttackResult.empty(images, 2, keep_points=True)
+        verifier, radii = Verifier(slope, "linf"), np.full(3, 0.06)
+        ActiveSet(Walk(), slope, verifier, images, radii, outcome, "any", 2, 0, torch.device("cpu")).run(np.arange(3))
         assert outcome.points is not None
         x = images.batch(np.arange(3))[0].numpy()
         away = np.abs(outcome.points - x).reshape(3, -1).max(1)

@@ -18,7 +18,7 @@ TRAIN = "train"
 
 
 @dataclass
-class Seen:
+class EpochRecords:
     """Columns that grow batch by batch; only labelled examples count. Of many classes the probabilities are kept only
     where `probs` asks for them."""
 

@@ -18,7 +18,7 @@ from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Array, AttackInfo, Coverage, Meta, Protocol
 from classwise.core.threat import Norm
 from classwise.data.images import Images
-from classwise.engine.attack_copy import Fast, channels_last
+from classwise.engine.attack_copy import AttackCopy, channels_last
 
 _SECONDS_PER_PART = 20.0  # about how much work a kill may cost
 _MOST_SECONDS = 300.0  # of a part that is made longer to fill the batches
@@ -30,7 +30,7 @@ FEWEST = 8  # examples that are worth a worker of their own
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """How the work is cut up. Kept in the run folder, so that a resumed run makes the same batches."""
 
     batch: int
@@ -44,7 +44,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Job:
+class Evaluation:
     """Everything an evaluation needs; `fast` proposes, `model` decides.
 
     eps: one radius per example, for the attacks that have none of their own in `radii`.
@@ -53,13 +53,13 @@ class Job:
     """
 
     model: nn.Module | Model
-    fast: Fast
+    fast: AttackCopy
     images: Images
     attacks: Mapping[str, Attack]
     norm: Norm
     eps: Array
     meta: Meta
-    plan: Plan
+    plan: BatchPlan
     device: torch.device
     protocol: Protocol = "any"
     eot: int = 1
@@ -75,7 +75,9 @@ class Job:
         return attack != CLEAN and self.meta.attacks[attack].coverage == "standing"
 
 
-def plan(fast: Model, example: Tensor, count: int, attacks: Mapping[str, Attack], batch: int, workers: int) -> Plan:
+def plan(
+    fast: Model, example: Tensor, count: int, attacks: Mapping[str, Attack], batch: int, workers: int
+) -> BatchPlan:
     """Parts of about twenty seconds each; at least two rounds of batches, unless those take minutes.
 
     By the arithmetic of a pass and not by its measured time, so that two runs of one command cut the data alike and
@@ -88,7 +90,7 @@ def plan(fast: Model, example: Tensor, count: int, attacks: Mapping[str, Attack]
     at_once = batch * workers
     usual, most = (int(limit / (seconds * passes)) for limit in (_SECONDS_PER_PART, _MOST_SECONDS))
     two_rounds = min(2 * at_once, max(most, 2 * FEWEST * workers))
-    return Plan(batch, min(max(usual // at_once * at_once, two_rounds), count), workers)
+    return BatchPlan(batch, min(max(usual // at_once * at_once, two_rounds), count), workers)
 
 
 def pass_seconds(model: Model, example: Tensor, gradient: bool) -> float:
@@ -97,7 +99,7 @@ def pass_seconds(model: Model, example: Tensor, gradient: bool) -> float:
     A gradient costs a second pass, backwards. A model whose layers cannot be seen, a program or a black box, counts by
     its parameters, and as a slow one if there are none.
     """
-    module = model.model if isinstance(model, Fast) else model
+    module = model.model if isinstance(model, AttackCopy) else model
     operations = _operations(module, example) if isinstance(module, nn.Module) else 0.0
     if not operations:
         return _UNSEEN_SECONDS
@@ -125,7 +127,7 @@ def _operations(model: nn.Module, example: Tensor) -> float:
     return sum(counted) / len(example) or _PER_PARAMETER * sum(p.numel() for p in model.parameters())
 
 
-def along(job: Job, curve: Mapping[str, float]) -> Job:
+def along(job: Evaluation, curve: Mapping[str, float]) -> Evaluation:
     """The job with every attack at every radius of the curve, the smallest radius first.
 
     What was broken at a smaller radius is broken at a larger one, so each attack goes on from its predecessor.

@@ -15,7 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from classwise.attacks.attack import Attack, Model, Rows, fresh, handed_over, join, over, seeks_distance, select
+from classwise.attacks.attack import (
+    Attack,
+    Model,
+    Rows,
+    final_point,
+    finished,
+    initial_rows,
+    join,
+    seeks_distance,
+    select,
+)
 from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.records import COLUMNS, Array, Protocol
@@ -25,7 +35,7 @@ from classwise.engine.attack_copy import channels_last
 
 
 @dataclass(frozen=True)
-class Judge:
+class Verifier:
     """The untouched model's word on a point, and a check of the point itself. Softmax is averaged over `eot` calls."""
 
     model: Model
@@ -73,7 +83,7 @@ def require_finite(logits: Tensor) -> None:
 
 
 @dataclass
-class Outcome:
+class AttackResult:
     """What came of an attack on a part: one entry per example of the part, filled as examples finish."""
 
     columns: dict[str, Array]
@@ -85,7 +95,7 @@ class Outcome:
     points: Array | None = None  # the points themselves, where they are to be kept
 
     @classmethod
-    def empty(cls, part: Images, num_classes: int, keep_points: bool = False) -> Outcome:
+    def empty(cls, part: Images, num_classes: int, keep_points: bool = False) -> AttackResult:
         count = len(part)
         columns = {name: np.zeros(count) for name in COLUMNS if name not in ("index", "label", "attack", "eps")}
         columns["minimal"] += np.inf
@@ -113,10 +123,10 @@ class ActiveSet:
 
     attack: Attack
     fast: Model
-    judge: Judge
+    verifier: Verifier
     part: Images
     eps: Array  # one radius per example of the part
-    outcome: Outcome
+    outcome: AttackResult
     protocol: Protocol
     batch: int
     seed: int
@@ -126,7 +136,7 @@ class ActiveSet:
     pending: list[Rows] = field(default_factory=list)  # left the batch, not judged yet
     returning: list[Rows] = field(default_factory=list)  # wrongly claimed broken: their attack goes on
 
-    def run(self, places: IntArray) -> Outcome:
+    def run(self, places: IntArray) -> AttackResult:
         """Attack the examples at `places` until every one is judged."""
         self.waiting.extend((int(place), 0) for place in places)
         active: Rows = {}
@@ -163,11 +173,11 @@ class ActiveSet:
         key = rng.keys(self.seed, index, 0) + rng.keys(self.seed, torch.from_numpy(restart), 1)
         eps = torch.from_numpy(self.eps[place]).to(x.dtype).to(self.device)
         number = torch.from_numpy(restart).to(self.device)
-        rows = self.attack.begin(self.fast, fresh(x, y, eps, key.to(self.device), number), self.judge.norm)
+        rows = self.attack.begin(self.fast, initial_rows(x, y, eps, key.to(self.device), number), self.verifier.norm)
         return {**rows, "place": torch.from_numpy(place).to(self.device)}
 
     def _advance(self, active: Rows) -> Rows:
-        moved = self.attack.advance(self.fast, active, self.judge.norm)
+        moved = self.attack.advance(self.fast, active, self.verifier.norm)
         self.outcome.passes += int(_spent(moved).sum() - _spent(active).sum())
         require_finite(moved["logits"])
         if "best" in moved:
@@ -175,10 +185,10 @@ class ActiveSet:
         else:  # the model spoke of the point it was given: a broken example is kept there, not where it would go next
             broken, point = moved["logits"].argmax(1) != moved["y"], active["x_adv"]
         claimed = broken & (self.protocol == "any")
-        leaving = claimed | over(moved, self.attack.steps)
+        leaving = claimed | finished(moved, self.attack.steps)
         if not leaving.any():
             return moved
-        at_end = handed_over(moved, self.seeking)
+        at_end = final_point(moved, self.seeking)
         tried = choose(claimed, point, at_end)
         self.pending.append(select({**moved, "tried": tried, "claimed": claimed}, leaving))
         return select(moved, ~leaving) if not leaving.all() else {}
@@ -218,12 +228,12 @@ class ActiveSet:
         example is judged as it stands, at the clean image.
         """
         x, y, eps = rows["x"], rows["y"], rows["eps"]
-        verdict = self.judge(rows["tried"], x, y, torch.full_like(eps, torch.inf) if self.seeking else eps)
+        verdict = self.verifier(rows["tried"], x, y, torch.full_like(eps, torch.inf) if self.seeking else eps)
         never = torch.full_like(verdict["distance"], torch.inf)
         verdict["minimal"] = torch.where(verdict["prediction"] != y, verdict["distance"], never)
         far = verdict["distance"] > eps * (1 + 1e-5) + 1e-6
         if far.any():
-            for name, column in self.judge(x[far], x[far], y[far], eps[far]).items():
+            for name, column in self.verifier(x[far], x[far], y[far], eps[far]).items():
                 verdict[name][far] = column
         return verdict
 
@@ -233,7 +243,7 @@ class ActiveSet:
         state = {name: column for name, column in rows.items() if name not in ("tried", "claimed")}
         if "best" in state:  # that point is none: look for another
             state["best"] = torch.full_like(state["best"], torch.inf)
-        ended = over(state, self.attack.steps)
+        ended = finished(state, self.attack.steps)
         if ended.any():
             self.pending.append(self._ended(select(state, ended)))
         if not ended.all():
@@ -242,7 +252,7 @@ class ActiveSet:
     def _ended(self, rows: Rows) -> Rows:
         """Rows whose attack is over without a claim: the point it ends with goes to the judge."""
         nobody = torch.zeros_like(rows["y"], dtype=torch.bool)
-        return {**rows, "tried": handed_over(rows, self.seeking), "claimed": nobody}
+        return {**rows, "tried": final_point(rows, self.seeking), "claimed": nobody}
 
     @property
     def seeking(self) -> bool:

@@ -17,7 +17,7 @@ from classwise.show import figures
 from classwise.show.figures import studied
 from classwise.show.figures.style import Chart
 from classwise.show.tables import markdown
-from classwise.studies.runner.work import Desk
+from classwise.studies.runner.work import Workspace
 from classwise.studies.shared.verdicts import Ruling, Verdict
 
 
@@ -48,7 +48,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StudyResult:
     """The end of a study; `notes` say what differs from the papers' setting.
 
     data: the tables its figures were drawn from, by the figures' names, so that `classwise figure` can draw them again.
@@ -65,10 +65,10 @@ class Outcome:
 class Done:
     """The finished jobs of a study, for its tables."""
 
-    desk: Desk
+    workspace: Workspace
 
     def folder(self, name: str) -> Path:
-        return self.desk.folder_of(name)
+        return self.workspace.folder_of(name)
 
     def audit(self, name: str) -> Audit:
         return Audit.load(self.folder(name))
@@ -78,7 +78,7 @@ class Done:
         return read_csv(self.folder(name) / file)
 
 
-def write(outcome: Outcome, folder: Path, title: str, settings: Mapping[str, object]) -> Path:
+def write(outcome: StudyResult, folder: Path, title: str, settings: Mapping[str, object]) -> Path:
     """tables/*.csv, figures/*.svg, what these were drawn from (data/*.csv), claims.json, and a page, study.md."""
     parts = [f"# {title}", _settings(settings)]
     if outcome.claims:

@@ -25,7 +25,7 @@ _MOST = 12  # classes shown; of more, the weakest
 
 
 @dataclass
-class Watch:
+class ProgressDisplay:
     """Shows a training on the terminal and passes its history on. Quiet processes show nothing."""
 
     epochs: int
@@ -82,7 +82,7 @@ class Watch:
 
         yield report
 
-    def epoch(self, progress: checkpoint.Progress, valid: Records | None) -> None:
+    def epoch(self, progress: checkpoint.TrainingState, valid: Records | None) -> None:
         """An epoch is done: its line, its class bars, its row for the tracker."""
         row = progress.history[-1]
         if self.tracker is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from classwise.core.errors import UserError
-from classwise.studies.runner.subjects import subjects
+from classwise.studies.runner.models_under_study import subjects
 
 RECIPES = ["desk/digits/madry", "fair=desk/digits/wat"]
 

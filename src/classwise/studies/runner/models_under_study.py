@@ -16,7 +16,7 @@ from typing import Any
 
 from classwise.core.errors import UserError, unknown
 from classwise.core.threat import Norm, Threat
-from classwise.studies.runner.graph import Audit, Job, Train
+from classwise.studies.runner.graph import Audit, StudyJob, Train
 from classwise.training.recipe import load, read
 
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.+-]*)=(.+)")
@@ -24,7 +24,7 @@ _CHANGE_OF = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.+-]*)=((?:data|method|model|th
 
 
 @dataclass(frozen=True)
-class Subject:
+class ModelUnderStudy:
     """A model by its name: where its checkpoint is or will be, its data, the threat it is attacked with, and the
     training that makes it.
 
@@ -42,7 +42,7 @@ class Subject:
         _ = self.threat  # an error here, before any job has begun
 
     @property
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[StudyJob, ...]:
         return () if self.training is None else (self.training,)
 
     @property
@@ -68,7 +68,7 @@ def subjects(
     data: str | None = None,
     eps: str | float | None = None,
     norm: Norm | None = None,
-) -> list[Subject]:
+) -> list[ModelUnderStudy]:
     """The models given and the recipes to train, in that order; `changes` are settings of the recipes to change.
 
     A change is for all of them, ``train.epochs=75``, or for one, ``NAME=train.epochs=75``.
@@ -95,12 +95,12 @@ def recipe_subject(
     eps: str | float | None = None,
     norm: Norm | None = None,
     which: str = "best",
-) -> Subject:
+) -> ModelUnderStudy:
     """A model to be trained by a recipe under a name of the study's own."""
     chosen = load(recipe, changes)
     eps, norm = _threat(recipe, eps, norm, chosen.threat.eps, chosen.threat.norm)
     training = Train(name, recipe, tuple(changes))
-    return Subject(name, f"{{{name}}}/{which}.pt", data or chosen.data.name, eps, norm, training)
+    return ModelUnderStudy(name, f"{{{name}}}/{which}.pt", data or chosen.data.name, eps, norm, training)
 
 
 def _threat(
@@ -117,7 +117,7 @@ def _threat(
 
 def _trained(
     text: str, changes: Sequence[str], data: str | None, eps: str | float | None, norm: Norm | None
-) -> Subject:
+) -> ModelUnderStudy:
     name, recipe = _named(text)
     name = name or Path(recipe).stem
     own = [match[2] if (match := _CHANGE_OF.fullmatch(each)) else each for each in changes if _concerns(name, each)]
@@ -129,7 +129,7 @@ def _concerns(name: str, change: str) -> bool:
     return match is None or match[1] == name
 
 
-def _given(text: str, data: str | None, eps: str | float | None, norm: Norm | None) -> Subject:
+def _given(text: str, data: str | None, eps: str | float | None, norm: Norm | None) -> ModelUnderStudy:
     name, model = _named(text)
     path = Path(model)
     if path.is_dir():
@@ -146,7 +146,7 @@ def _given(text: str, data: str | None, eps: str | float | None, norm: Norm | No
         raise UserError(
             f"{model} does not say which data it is for, at which radius and in which norm: give {', '.join(missing)}."
         )
-    return Subject(name, str(path.resolve()) if path.is_file() else model, data, eps, norm)
+    return ModelUnderStudy(name, str(path.resolve()) if path.is_file() else model, data, eps, norm)
 
 
 def _named(text: str) -> tuple[str | None, str]:

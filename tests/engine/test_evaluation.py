@@ -16,7 +16,7 @@ from classwise.attacks.noise import Noise
 from classwise.attacks.pgd import Pgd
 from classwise.core.errors import UserError
 from classwise.core.records import Meta
-from classwise.engine import jobs
+from classwise.engine import evaluation
 from made_job import ATTACKS
 
 
@@ -24,18 +24,20 @@ class TestPlan:
     @pytest.mark.parametrize(("rate", "part"), [(1e6, 96), (1e4, 16)])
     def test_it_cuts_whole_rounds_of_batches(self, monkeypatch: pytest.MonkeyPatch, rate: float, part: int) -> None:
         """A pass there and back of 64·78 products and sums is 0.02 s at 10⁶ a second; 16 steps are 9 passes."""
-        monkeypatch.setattr(jobs, "_SECONDS_PER_PART", 18)
-        monkeypatch.setattr(jobs, "_CPU_RATE", rate / torch.get_num_threads())
+        monkeypatch.setattr(evaluation, "_SECONDS_PER_PART", 18)
+        monkeypatch.setattr(evaluation, "_CPU_RATE", rate / torch.get_num_threads())
         net = nn.Sequential(nn.Flatten(), nn.Linear(64, 78))  # 2 · 64 · 78 = 9984 operations
         attacks: dict[str, Attack] = {"pgd": Pgd(steps=8, restarts=2)}
-        assert jobs.pass_seconds(net, torch.rand(4, 1, 8, 8), gradient=True) == pytest.approx(2 * 9984 / rate)
-        planned = jobs.plan(net, torch.rand(4, 1, 8, 8), 1000, attacks, batch=4, workers=2)
-        assert planned == jobs.Plan(batch=4, part=part, workers=2)  # 18 s / (0.02 s · 9) = 100 images, of rounds of 8
+        assert evaluation.pass_seconds(net, torch.rand(4, 1, 8, 8), gradient=True) == pytest.approx(2 * 9984 / rate)
+        planned = evaluation.plan(net, torch.rand(4, 1, 8, 8), 1000, attacks, batch=4, workers=2)
+        assert planned == evaluation.BatchPlan(
+            batch=4, part=part, workers=2
+        )  # 18 s / (0.02 s · 9) = 100 images, of rounds of 8
 
     def test_it_never_cuts_smaller_than_a_batch_nor_larger_than_the_data(self, net: nn.Module) -> None:
         x = torch.rand(8, 1, 8, 8)
-        assert jobs.plan(net, x, 100, {}, batch=16, workers=1).part == 100
-        assert jobs.plan(net, x, 5, ATTACKS, batch=16, workers=2).part == 5
+        assert evaluation.plan(net, x, 100, {}, batch=16, workers=1).part == 100
+        assert evaluation.plan(net, x, 5, ATTACKS, batch=16, workers=2).part == 5
 
     def test_attacks_of_many_questions_get_short_parts(self) -> None:
         """A step of N Attack asks 300 times: 500 rounds of a model that takes milliseconds are minutes per image."""
@@ -44,29 +46,29 @@ class TestPlan:
             return x.flatten(1)[:, :2]
 
         attacks: dict[str, Attack] = {"nattack": Nattack()}
-        assert jobs.plan(black_box, torch.rand(4, 1, 8, 8), 5000, attacks, batch=256, workers=1).part == 16
+        assert evaluation.plan(black_box, torch.rand(4, 1, 8, 8), 5000, attacks, batch=256, workers=1).part == 16
         short: dict[str, Attack] = {"nattack": Nattack(rounds=1, population=2)}
-        assert jobs.plan(black_box, torch.rand(4, 1, 8, 8), 5000, short, batch=256, workers=1).part > 512
+        assert evaluation.plan(black_box, torch.rand(4, 1, 8, 8), 5000, short, batch=256, workers=1).part > 512
 
     def test_it_does_not_depend_on_how_long_a_pass_takes(self, net: nn.Module) -> None:
         attacks: dict[str, Attack] = {"pgd": Pgd(steps=100_000)}
-        first = jobs.plan(net, torch.rand(8, 1, 8, 8), 10**6, attacks, 16, 1)
+        first = evaluation.plan(net, torch.rand(8, 1, 8, 8), 10**6, attacks, 16, 1)
         net.register_forward_pre_hook(lambda *_: time.sleep(0.02))
-        assert jobs.plan(net, torch.rand(8, 1, 8, 8), 10**6, attacks, 16, 1) == first
+        assert evaluation.plan(net, torch.rand(8, 1, 8, 8), 10**6, attacks, 16, 1) == first
 
     def test_programs_count_by_their_parameters(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(jobs, "_CPU_RATE", 1.0 / torch.get_num_threads())
+        monkeypatch.setattr(evaluation, "_CPU_RATE", 1.0 / torch.get_num_threads())
         layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 3, bias=False))
         x = torch.rand(8, 1, 8, 8)
         program = torch.jit.trace(layers, x)  # type: ignore[no-untyped-call]
-        assert jobs.pass_seconds(layers, x, gradient=False) == 2 * 64 * 3
-        assert jobs.pass_seconds(program, x, gradient=False) == 50 * 64 * 3
+        assert evaluation.pass_seconds(layers, x, gradient=False) == 2 * 64 * 3
+        assert evaluation.pass_seconds(program, x, gradient=False) == 50 * 64 * 3
         assert not any(module._forward_hooks for module in layers.modules())
 
     @pytest.mark.parametrize("size", [-5, 0, 2.5, "many", True, None])
     def test_sizes_are_whole_numbers(self, size: Any) -> None:
         with pytest.raises(UserError, match="part of a plan must be a whole number of at least 1"):
-            jobs.Plan(8, size)
+            evaluation.BatchPlan(8, size)
 
 
 def test_settings_of_any_attack_can_be_written_down() -> None:
@@ -74,7 +76,7 @@ def test_settings_of_any_attack_can_be_written_down() -> None:
     class Odd(Noise):
         helper: Any = dataclasses.field(default_factory=lambda: nn.Linear(1, 1))
 
-    info = jobs.attack_infos({"odd": Odd()}, "any", "all")["odd"]
+    info = evaluation.attack_infos({"odd": Odd()}, "any", "all")["odd"]
     assert info.settings["draws"] == 10
     assert "Linear" in info.settings["helper"]
     assert Meta(("a",), attacks={"odd": info}).to_json()
