@@ -132,7 +132,7 @@ def test_the_name_in_tables(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "foreign"),
+    ("spec", "expected"),
     [
         ("torchattacks:PGDL2,eps_for_division=1e-8", True),
         ("foolbox:L2PGD", True),
@@ -143,8 +143,8 @@ def test_the_name_in_tables(file: Path) -> None:
         ("transfer:model=net.py:make,weights=a.pt", False),
     ],
 )
-def test_which_specs_are_foreign(spec: str, foreign: bool) -> None:
-    assert foreign.is_foreign(spec) == foreign
+def test_which_specs_are_foreign(spec: str, expected: bool) -> None:
+    assert foreign.is_foreign(spec) == expected
 
 
 @pytest.mark.parametrize(

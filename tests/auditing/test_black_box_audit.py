@@ -37,7 +37,7 @@ EPS = 0.2
 SERVE = """
 import sys, time
 import numpy as np
-from classwise.serve import serve
+from classwise.models.serve import serve
 
 means = np.load(sys.argv[1])
 

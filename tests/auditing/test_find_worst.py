@@ -168,7 +168,7 @@ class TestRunFolder:
     @pytest.fixture(autouse=True)
     def small_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
-            jobs, "plan", lambda fast, x, n, attacks, batch, workers: evaluation.BatchPlan(batch, 64, workers)
+            evaluation, "plan", lambda fast, x, n, attacks, batch, workers: evaluation.BatchPlan(batch, 64, workers)
         )
 
     @staticmethod

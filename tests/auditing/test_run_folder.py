@@ -23,7 +23,7 @@ from classwise.core.errors import UserError
 from classwise.core.run_lock import writing
 from classwise.core.storage import write_text
 from classwise.data.images import Images
-from classwise.engine import run
+from classwise.engine import evaluation, run
 from classwise.engine.evaluation import BatchPlan
 
 if sys.version_info >= (3, 11):

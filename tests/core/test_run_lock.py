@@ -30,7 +30,7 @@ from command_processes import command, wait_until
 
 HOLD = """
 import sys
-from classwise.run_lock import writing
+from classwise.core.run_lock import writing
 with writing(sys.argv[1]):
     print("in", flush=True)
     sys.stdin.read()

@@ -146,10 +146,10 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
 PRINTS = """
 import os, sys
 from pathlib import Path
-from classwise.storage import whole_file
+from classwise.core.storage import atomic_write
 for name in ("stdout", "fd/1"):
     print("before", name)
-    with whole_file(Path("/dev", name)) as handle:
+    with atomic_write(Path("/dev", name)) as handle:
         handle.write(b"content\\n")
 print("after")
 """

@@ -166,7 +166,7 @@ def test_no_file_is_unpickled(name: str, tmp_path: Path, ran: Callable[[], bool]
         np.savez(tmp_path / "p.npz", images=np.array([evil], object), labels=np.array([0]))
         np.save(tmp_path / "p.npy", np.array([evil], object), allow_pickle=True)
         with pytest.raises(UserError, match="cannot read pseudo-labelled images"):
-            read_pseudo(path, cw.datasets.load("digits").subset(2))
+            read_pseudo(path, cw.load_data("digits").subset(2))
     else:
         torch.save({"a": evil}, path)
         for form in (path.read_bytes(), pickle.dumps({"a": evil})):

@@ -196,7 +196,7 @@ class TestBatches:
     @pytest.mark.parametrize("protocol", ["any", "final"])
     def test_size_and_order_do_not_matter(self, net: nn.Module, images: Images, protocol: str) -> None:
         order = np.random.default_rng(0).permutation(len(images))
-        settings = {"fast": net, "judge": net, "eps": 0.03, "protocol": protocol}
+        settings = {"fast": net, "verifier": net, "eps": 0.03, "protocol": protocol}
         one = attack(Pgd(steps=5, restarts=2), images, batch=128, **settings)
         other = attack(Pgd(steps=5, restarts=2), images.take(order), batch=7, **settings)
         assert 30 < (one.columns["prediction"] != images.labels).sum() < 110  # neither all nor none
@@ -277,7 +277,7 @@ class TestVerification:
         outcome = attack(Clean(), Images(ArrayPixels(x), np.array([0]), ("up", "down")))
         assert outcome.outside == 0
 
-    @pytest.mark.parametrize("side", ["fast", "judge"])
+    @pytest.mark.parametrize("side", ["fast", "verifier"])
     def test_not_a_number(self, side: str) -> None:
         def broken(x: Tensor) -> Tensor:
             return torch.where(margin(x)[:, None] > 0.3, torch.nan, slope(x))

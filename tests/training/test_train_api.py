@@ -17,6 +17,7 @@ from torch import nn
 import classwise as cw
 from classwise.core.errors import UserError
 from classwise.data.images import ArrayPixels, Images
+from classwise.training import prepare
 from classwise.training.step import TrainStep
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -181,13 +182,13 @@ def test_one_s_own_images_and_model(tmp_path: Path) -> None:
 
 
 def test_training_never_asks_for_the_test_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    load, splits = cw.datasets.load, []
+    load, splits = prepare.load_data, []
 
     def watched(name: str, root: Any = None, split: str = "train", *rest: Any) -> Images:
         splits.append(split)
         return load(name, root, split, *rest)
 
-    monkeypatch.setattr(cw.datasets, "load", watched)
+    monkeypatch.setattr(prepare, "load_data", watched)
     run(small(tmp_path), tmp_path / "run")
     assert set(splits) == {"train"}
 

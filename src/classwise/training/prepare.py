@@ -13,6 +13,7 @@ from torch import nn
 from classwise import attacks as attack_files
 from classwise import methods
 from classwise.core.errors import UserError
+from classwise.data import from_user
 from classwise.data import load as load_data
 from classwise.data.images import Images
 from classwise.engine.attack_copy import follow, trains_channels_last
@@ -37,7 +38,7 @@ _FINE_TUNED = ("frl_rw", "frl_rwrm")
 def examples(chosen: Recipe, root: str | Path | None, download: bool, data: Any) -> Images:
     """All training examples the recipe allows, before any is held out."""
     part = chosen.data
-    loaded = load_data(part.name, root, "train", download) if data is None else data.from_user(data)
+    loaded = load_data(part.name, root, "train", download) if data is None else from_user(data)
     images = loaded.without(part.exclude)
     if part.limit is None and part.per_class is None:
         return images

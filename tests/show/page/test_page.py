@@ -152,8 +152,8 @@ def test_the_page_is_made_without_torch(folders: list[Path], tmp_path: Path) -> 
         "    def find_spec(self, name, path=None, target=None):\n"
         "        if name.split('.')[0] == 'torch': raise ImportError('no torch here')\n"
         "sys.meta_path.insert(0, NoTorch())\n"
-        "from classwise import report\n"
-        f"report.build([Path({str(folders[0])!r})], Path({str(tmp_path / 'page.html')!r}))"
+        "from classwise.show import page\n"
+        f"page.build([Path({str(folders[0])!r})], Path({str(tmp_path / 'page.html')!r}))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -18,7 +18,7 @@ from command_processes import running, wait_until
 
 ERRANDS = """
 import os, signal, time
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 
 def note(folder, place, after="", wait=0.0):
     with (folder / "calls.txt").open("a") as sink:
@@ -109,13 +109,13 @@ def test_one_job_after_the_other_a_failure_is_told_too(tmp_path: Path) -> None:
 STUDY = """
 import signal, sys
 from pathlib import Path
-from classwise.studies.frame.engines import Resources, drive, engine
-from classwise.studies.frame.work import Desk
+from classwise.studies.runner.engines import Resources, drive, engine
+from classwise.studies.runner.work import Workspace
 signal.signal(signal.SIGINT, signal.default_int_handler)
-desk = Desk.read(Path(sys.argv[1]))
-with engine("local", desk, Resources(jobs=2)) as submit:
+workspace = Workspace.read(Path(sys.argv[1]))
+with engine("local", workspace, Resources(jobs=2)) as submit:
     print("begun", flush=True)
-    list(drive(desk, submit))
+    list(drive(workspace, submit))
 """
 
 

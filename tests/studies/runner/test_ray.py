@@ -24,7 +24,7 @@ ray: Any = pytest.importorskip("ray", reason='Ray is not installed: pip install 
 QUICK = ("train.epochs=3", "data.per_class=24", "data.validation=4", "method.steps=2", "validate.attack=pgd-2")
 ERRANDS = """
 import os, time
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 
 def note(folder, place, after="", wait=0.0):
     import torch

@@ -21,7 +21,7 @@ submitit: Any = pytest.importorskip("submitit", reason='submitit is not installe
 
 ERRANDS = """
 import os, time
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 
 def note(folder, place, after="", wait=0.0):
     with (folder / "calls.txt").open("a") as sink:

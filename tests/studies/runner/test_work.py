@@ -22,7 +22,7 @@ from command_processes import running, wait_until
 
 ERRANDS = """
 import os, signal, time
-from classwise.errors import UserError
+from classwise.core.errors import UserError
 
 def note(folder, place, text="", wait=0.0):
     with (folder / "calls.txt").open("a") as sink:
