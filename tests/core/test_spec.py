@@ -29,7 +29,7 @@ class Sample:
     name: str = "plain"
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
 
 def configured(**options: Any) -> Sample:

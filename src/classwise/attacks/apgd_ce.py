@@ -50,7 +50,7 @@ class Apgd:
     eot: Count = 1
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
     @property
     def steps(self) -> int:

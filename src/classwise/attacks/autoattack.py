@@ -31,7 +31,7 @@ class Autoattack:
     eot: Count = 20
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
     def members(self) -> list[Attack]:
         """The attacks of this version, in the order they run."""

@@ -58,7 +58,7 @@ class Cw:
     minimal: bool = False
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
     @property
     def steps(self) -> int:

@@ -53,7 +53,7 @@ class Boundary(ABC):
     minimal: bool = False
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
     @property
     def steps(self) -> int:

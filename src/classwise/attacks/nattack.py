@@ -49,7 +49,7 @@ class Nattack:
     needs_gradient: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
     @property
     def steps(self) -> int:

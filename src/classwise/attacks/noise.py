@@ -27,7 +27,7 @@ class Noise:
     needs_gradient: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
     @property
     def steps(self) -> int:

@@ -47,7 +47,7 @@ class Pgd:
     eot: Count = 1
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
     def loss(self, z: Tensor, y: Tensor) -> Tensor:
         """What is ascended, per example."""

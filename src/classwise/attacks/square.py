@@ -51,7 +51,7 @@ class Square:
     needs_gradient: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
     @property
     def steps(self) -> int:

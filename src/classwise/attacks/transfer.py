@@ -76,7 +76,7 @@ class Transfer:
     needs_gradient: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
         # One way of writing each, so that the same attack is the same whether it was typed or made in Python.
         if self.model is not None:
             object.__setattr__(self, "model", self.model.replace(",", ";"))

@@ -37,7 +37,7 @@ from classwise.core.errors import UserError, unknown
 from classwise.core.records import CLEAN, MOST_PROBS, Coverage, Meta, Protocol
 from classwise.core.run_folder import read_config
 from classwise.core.run_lock import one_writer
-from classwise.core.spec import Count, OpenShare, Seed, settle
+from classwise.core.spec import Count, OpenShare, Seed, validate_fields
 from classwise.core.storage import write_text
 from classwise.core.threat import Norm
 from classwise.core.trust import trusting
@@ -170,7 +170,7 @@ class Settings:
     def __post_init__(self) -> None:
         if self.amp is not None and self.amp not in AMP:
             raise unknown("amp", self.amp, AMP)
-        settle(self)
+        validate_fields(self)
 
 
 @contextmanager

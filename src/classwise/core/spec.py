@@ -233,7 +233,7 @@ def configure(cls: type[T], options: Mapping[str, Any], owner: str) -> T:
     return cls(**{key: convert(value, fields[key], f"{owner}.{key}") for key, value in options.items()})
 
 
-def settle(instance: Any) -> None:
+def validate_fields(instance: Any) -> None:
     """For a frozen dataclass's ``__post_init__``: convert its fields as a spec's would be, so that a bad value is an
     error wherever it comes from."""
     hints = _hints(type(instance))

@@ -44,7 +44,7 @@ class FilePixels:
     channels: int = 3
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
         if self.channels not in _MODES:
             raise UserError(f"channels must be 1 (grey) or 3 (colour), got {self.channels}.")
         if self.resize is not None and self.crop is not None and self.crop > self.resize:

@@ -89,7 +89,7 @@ class Method:
     reads_probs: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
     def validation(self) -> Mapping[str, Attack]:
         """Attacks, besides the recipe's, whose validation records `update` needs; judged at their last iterate."""

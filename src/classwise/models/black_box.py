@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from classwise.core.errors import UserError, unknown
-from classwise.core.spec import Bounds, Count, check_keys, configure, settle, split
+from classwise.core.spec import Bounds, Count, check_keys, configure, split, validate_fields
 from classwise.models.factory import run_file
 from classwise.models.http import GOES_ON, Http
 from classwise.models.normalize import Normalization, Normalize, constants
@@ -69,7 +69,7 @@ class Settings:
     budget: Count | None = None
 
     def __post_init__(self) -> None:
-        settle(self)
+        validate_fields(self)
 
 
 class BlackBox(nn.Module):

@@ -42,7 +42,7 @@ class Transform:
     numbers: ClassVar[int]
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
     def apply(self, x: Tensor, u: Tensor) -> Tensor:
         """x (B, C, H, W) in [0, 1], changed according to u (B, numbers) in (0, 1)."""

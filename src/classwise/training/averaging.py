@@ -43,7 +43,7 @@ class Averaging:
     validates: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
     def after_step(self, average: Average, model: nn.Module, epoch: float) -> Average:
         """The average after one more step; `epoch` are done so far, fractions included. Tensors are changed in place,

@@ -34,7 +34,7 @@ class Awp:
     start: Natural = 0
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
     @contextlib.contextmanager
     def perturbed(

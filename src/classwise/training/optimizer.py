@@ -31,7 +31,7 @@ class Optimizer:
     decay_norm: bool = True
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """The optimiser of the model's trainable parameters."""

@@ -62,7 +62,7 @@ class DataPart:
     epoch_size: Count | None = None
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class ModelPart:
     normalize: str | None = None
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class ThreatPart:
     norm: Norm = "linf"
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Phase:
     augment: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class TrainPart:
     phases: tuple[Phase, ...] = ()
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
     def keeps(self, epoch: int) -> bool:
         """Whether the model of this epoch, counted from 1, stays in the run folder as a checkpoint of its own."""
@@ -163,7 +163,7 @@ class ValidatePart:
     select: Literal["worst", "average", "minimax", "last"] = "worst"
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
 
 @dataclass(frozen=True)

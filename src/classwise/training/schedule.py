@@ -34,7 +34,7 @@ class Schedule:
     warmup: NonNegative = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
-        spec.settle(self)
+        spec.validate_fields(self)
 
     def at(self, t: float, epochs: int) -> float:
         """The factor of the base rate for the step taken after t of all epochs."""
