@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from quick import QUICK
 from typer.testing import CliRunner
 
 import classwise as cw
@@ -16,6 +15,7 @@ from classwise.cli.main import app
 from classwise.core.errors import UserError
 from classwise.show import figures
 from classwise.show.figures import studied
+from quick import QUICK
 
 #: The study that leaves the table of a figure, and its options; models are filled in.
 STUDIES = {

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-from quick import QUICK as CHANGES
 from typer.testing import CliRunner
 
 from classwise import published, studies
@@ -16,6 +15,7 @@ from classwise.cli.main import app
 from classwise.core.errors import UserError
 from classwise.studies.homing import Homing
 from classwise.studies.runner.options import options
+from quick import QUICK as CHANGES
 
 QUICK = ("--per-class", "3", "--attack", "pgd-2", "--no-progress")
 

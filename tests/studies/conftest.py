@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from quick import QUICK
 
 import classwise as cw
+from quick import QUICK
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from quick import QUICK, nothing_decided
 
 import classwise as cw
 from classwise import studies
@@ -15,6 +14,7 @@ from classwise.metrics import confusion, difference
 from classwise.studies.runner.graph import Train
 from classwise.studies.shared.together import halves
 from classwise.training import recipe
+from quick import QUICK, nothing_decided
 
 Found = tuple[Path, studies.StudyResult]
 #: Small batches, so that there is something learned within a second.

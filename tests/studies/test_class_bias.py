@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from quick import QUICK, nothing_decided
 
 import classwise as cw
 from classwise import studies
 from classwise.core.errors import UserError
 from classwise.metrics import widening
+from quick import QUICK, nothing_decided
 
 Found = tuple[Path, studies.StudyResult]
 

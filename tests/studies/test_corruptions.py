@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from quick import nothing_decided
 
 import classwise as cw
 from classwise import studies
 from classwise.core.errors import UserError
+from quick import nothing_decided
 
 FEW = ("gaussian_noise", "contrast")
 

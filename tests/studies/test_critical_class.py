@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from quick import QUICK, nothing_decided
 
 import classwise as cw
 from classwise import studies
@@ -14,6 +13,7 @@ from classwise.core.errors import UserError
 from classwise.metrics import difference
 from classwise.studies.runner.graph import Train
 from classwise.training import recipe
+from quick import QUICK, nothing_decided
 
 Found = tuple[Path, studies.StudyResult]
 #: Small batches, so that there is something learned within a second.

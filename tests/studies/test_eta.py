@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from quick import QUICK, nothing_decided
 
 import classwise as cw
 from classwise import studies
@@ -13,6 +12,7 @@ from classwise.core.errors import UserError
 from classwise.metrics import rho
 from classwise.studies.runner.graph import Audit, Train
 from classwise.training import recipe
+from quick import QUICK, nothing_decided
 
 Found = tuple[Path, studies.StudyResult]
 #: Small batches, so that there is something learned within a second.

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from quick import QUICK
 
 import classwise as cw
 from classwise import data, studies
@@ -18,6 +17,7 @@ from classwise.core.records import AttackInfo, Meta, Records
 from classwise.data import load as load_data
 from classwise.studies import homing
 from classwise.studies.runner.graph import Audit, Graph, Train
+from quick import QUICK
 
 NAMES = ("cat", "dog", "car")
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from quick import nothing_decided
 
 import classwise as cw
 from classwise import studies
 from classwise.core.errors import UserError
 from classwise.results.audit_result import Audit
 from classwise.studies.intervals import Intervals
+from quick import nothing_decided
 
 
 def test_every_class_is_counted_once(models: dict[str, Path], tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from quick import QUICK
 
 import classwise as cw
 from classwise import studies
@@ -20,6 +19,7 @@ from classwise.studies.runner.graph import Audit, Derive, Graph, StudyJob, Train
 from classwise.studies.runner.models_under_study import recipe_subject, subjects
 from classwise.studies.runner.work import Environment
 from classwise.training.recipe import load
+from quick import QUICK
 
 L2 = ("threat.norm=l2", "threat.eps=0.5")
 MADRY, TRADES = "desk/digits/madry", "desk/digits/trades"

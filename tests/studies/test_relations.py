@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from quick import nothing_decided
 
 import classwise as cw
 from classwise import studies
@@ -15,6 +14,7 @@ from classwise.core.records import CLEAN, AttackInfo, Meta, Records
 from classwise.metrics import groups, symmetry
 from classwise.results.audit_result import Audit
 from classwise.studies.runner.result import Done
+from quick import nothing_decided
 
 Found = tuple[Path, studies.StudyResult]
 NAMES = ("car", "ship", "truck", "cat", "dog", "deer")

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from quick import nothing_decided
 from scipy import stats
 
 import classwise as cw
@@ -14,6 +13,7 @@ from classwise import studies
 from classwise.core.errors import UserError
 from classwise.data import load as load_data
 from classwise.studies import similarity
+from quick import nothing_decided
 
 
 @pytest.fixture(scope="module")

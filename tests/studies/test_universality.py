@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from quick import QUICK, nothing_decided
 from scipy import stats
 
 import classwise as cw
@@ -17,6 +16,7 @@ from classwise.core.records import AttackInfo, Meta, Records
 from classwise.metrics import agreement
 from classwise.studies import universality
 from classwise.studies.runner.graph import Graph, Train
+from quick import QUICK, nothing_decided
 
 NAMES = ("cat", "dog", "car", "ship", "bird", "frog")
 SIZE = 40

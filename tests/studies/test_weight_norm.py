@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from quick import nothing_decided
 
 import classwise as cw
 from classwise import studies
 from classwise.studies.weight_norm import WeightNorm
+from quick import nothing_decided
 
 
 @pytest.fixture(scope="module")
