@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from classwise.engine.operations import watch_layers
+
 
 def choose_workers(device: torch.device) -> int:
     """How many threads each drive a batch of their own: on a CPU that wastes less time waiting for each other than
@@ -21,18 +23,11 @@ def choose_batch(model: nn.Module, example: Tensor, workers: int = 1) -> int:
     """
     sizes: list[int] = []
 
-    def note(module: nn.Module, args: object, output: object) -> None:
-        if isinstance(output, Tensor) and not list(module.children()):
+    def note(layer: nn.Module, output: Tensor) -> None:
+        if not list(layer.children()):
             sizes.append(output.numel() * output.element_size() // len(example))
 
-    programs = (torch.jit.ScriptModule,)  # take no hooks
-    hooks = [module.register_forward_hook(note) for module in model.modules() if not isinstance(module, programs)]
-    try:
-        with torch.no_grad():
-            model(example)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    watch_layers(model, example, note)
     sizes = sizes or [example[0].numel() * example.element_size()]
     if example.device.type == "cuda":
         # What is free just now would differ from run to run; where it is too little, the batch is halved.

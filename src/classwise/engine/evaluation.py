@@ -19,6 +19,7 @@ from classwise.core.records import CLEAN, Array, AttackInfo, Coverage, Meta, Pro
 from classwise.core.threat import Norm
 from classwise.data.images import Images
 from classwise.engine.attack_copy import AttackCopy, channels_last
+from classwise.engine.operations import operations
 
 _SECONDS_PER_PART = 20.0  # about how much work a kill may cost
 _MOST_SECONDS = 300.0  # of a part that is made longer to fill the batches
@@ -100,31 +101,13 @@ def pass_seconds(model: Model, example: Tensor, gradient: bool) -> float:
     its parameters, and as a slow one if there are none.
     """
     module = model.model if isinstance(model, AttackCopy) else model
-    operations = _operations(module, example) if isinstance(module, nn.Module) else 0.0
-    if not operations:
+    if not isinstance(module, nn.Module):
+        return _UNSEEN_SECONDS
+    count = operations(module, channels_last(example)) or _PER_PARAMETER * sum(p.numel() for p in module.parameters())
+    if not count:
         return _UNSEEN_SECONDS
     rate = _CPU_RATE * torch.get_num_threads() if example.device.type == "cpu" else _GPU_RATE
-    return max((1 + gradient) * operations / rate, _LEAST_SECONDS)
-
-
-def _operations(model: nn.Module, example: Tensor) -> float:
-    """Multiplications and additions of an image's forward pass, in layers with a matrix or a kernel of weights."""
-    counted: list[int] = []
-
-    def count(module: nn.Module, args: object, output: object) -> None:
-        weight = getattr(module, "weight", None)
-        if isinstance(weight, Tensor) and weight.ndim > 1 and isinstance(output, Tensor):
-            counted.append(2 * output.numel() * weight[0].numel())
-
-    layers = [m for m in model.modules() if not isinstance(m, torch.jit.ScriptModule)]  # programs take no hooks
-    hooks = [module.register_forward_hook(count) for module in layers]
-    try:
-        with torch.no_grad():
-            model(channels_last(example))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return sum(counted) / len(example) or _PER_PARAMETER * sum(p.numel() for p in model.parameters())
+    return max((1 + gradient) * count / rate, _LEAST_SECONDS)
 
 
 def along(job: Evaluation, curve: Mapping[str, float]) -> Evaluation:
