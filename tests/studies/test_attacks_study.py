@@ -28,8 +28,8 @@ def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_every_number_is_its_audits(found: tuple[Path, studies.StudyResult]) -> None:
-    out, outcome = found
-    table = outcome.tables["robustness"].set_index(["model", "attack"])
+    out, result = found
+    table = result.tables["robustness"].set_index(["model", "attack"])
     for attack, job in (("pgd-2", "pgd-2"), (ATTACKS[-1], SLOW)):
         audit = cw.Audit.load(out / "jobs" / f"madry-{job}")
         by_class, row = audit.by_class(), table.loc[("madry", attack)]
@@ -44,8 +44,8 @@ def test_every_number_is_its_audits(found: tuple[Path, studies.StudyResult]) -> 
 def test_transfer_crafts_on_the_surrogate_which_is_not_attacked(
     found: tuple[Path, studies.StudyResult], models: dict[str, Path]
 ) -> None:
-    out, outcome = found
-    assert set(outcome.tables["robustness"]["model"]) == {"madry", "twin"}
+    out, result = found
+    assert set(result.tables["robustness"]["model"]) == {"madry", "twin"}
     spec = f"transfer:attack=pgd-2,model={models['standard'] / 'best.pt'}"
     again = cw.audit(str(models["madry"] / "best.pt"), "digits", spec, 0.15, per_class=8, progress=False)
     job = cw.Audit.load(out / "jobs" / "madry-transfer-attack-pgd-2")
@@ -53,11 +53,11 @@ def test_transfer_crafts_on_the_surrogate_which_is_not_attacked(
 
 
 def test_twins_agree_and_everything_is_written(found: tuple[Path, studies.StudyResult]) -> None:
-    out, outcome = found
-    between = outcome.tables["agreement"].set_index("between")
+    out, result = found
+    between = result.tables["agreement"].set_index("between")
     assert between.loc["models under pgd-2"]["spearman"] == pytest.approx(1)
     assert between.loc["models under pgd-2"]["kendall_w"] == pytest.approx(1)
-    assert len(outcome.tables["gains"]) == 2 * 3
+    assert len(result.tables["gains"]) == 2 * 3
     assert (out / "figures" / "discrepancy.svg").read_text().startswith("<svg")
 
 
@@ -115,7 +115,7 @@ def judged(models: dict[str, Path], audit_of: Callable[..., Audit]) -> Callable[
     def verifier(**right: list[int]) -> dict[str, studies.Claim]:
         jobs = {f"madry-{name}": audit_of({name: counts}, support=[200] * 3) for name, counts in right.items()}
         study = Attacks(model=(str(models["madry"]),), attack=tuple(right))
-        return {claim.text: claim for claim in study.outcome(SimpleNamespace(audit=jobs.__getitem__)).claims}  # type: ignore[arg-type]
+        return {claim.text: claim for claim in study.result(SimpleNamespace(audit=jobs.__getitem__)).claims}  # type: ignore[arg-type]
 
     return verifier
 

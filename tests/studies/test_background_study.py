@@ -96,11 +96,11 @@ def test_predictions_are_the_models_on_replaced_images(
 
 
 def test_changes_are_paired_by_image(white: tuple[Path, studies.StudyResult]) -> None:
-    out, outcome = white
+    out, result = white
     before, after = (cw.Audit.load(out / f"study/jobs/madry-{name}").rows().frame for name in ("audit", "white"))
     both = before.merge(after, on="index", suffixes=("_before", "_after")).query(f"label_before == {CLASS}")
     right = [(both[f"prediction_{side}"] == both["label_before"]).mean() for side in ("before", "after")]
-    table = outcome.tables["changes"].query("prediction == 'adversarial'")
+    table = result.tables["changes"].query("prediction == 'adversarial'")
     row = table.query("background == 'white' and against == 'original'").iloc[0]
     assert row["change (points)"] == pytest.approx(100 * (right[1] - right[0]))
     assert (row["n"], row["low"] <= row["change (points)"] <= row["high"]) == (len(both), True)
@@ -110,8 +110,8 @@ def test_changes_are_paired_by_image(white: tuple[Path, studies.StudyResult]) ->
 def test_images_without_a_usable_mask_are_left_out_and_counted(
     white: tuple[Path, studies.StudyResult], chosen: tuple[np.ndarray, np.ndarray]
 ) -> None:
-    out, outcome = white
-    quality = outcome.tables["masks"]
+    out, result = white
+    quality = result.tables["masks"]
     assert quality["without a mask"].sum() == MISSING
     assert (quality["images"] * quality["empty (%)"]).sum() == pytest.approx(100)
     seen = cw.Audit.load(out / "study/jobs/madry-white-random").rows().index
@@ -135,8 +135,8 @@ def test_controls_have_the_area_of_the_masks_and_stay_in_the_class(
 def test_the_most_robust_images_come_first_with_their_backgrounds_brightness(
     white: tuple[Path, studies.StudyResult], chosen: tuple[np.ndarray, np.ndarray]
 ) -> None:
-    out, outcome = white
-    table = outcome.tables["most_robust"]
+    out, result = white
+    table = result.tables["most_robust"]
     rows = cw.Audit.load(out / "study/jobs/madry-audit").rows().frame.set_index("index")
     assert table["attacked: probability (%)"].is_monotonic_decreasing
     np.testing.assert_allclose(table["attacked: probability (%)"], 100 * rows.loc[table["index"], "true_prob"])
@@ -148,8 +148,8 @@ def test_the_most_robust_images_come_first_with_their_backgrounds_brightness(
 
 
 def test_claims_and_pictures_are_written(white: tuple[Path, studies.StudyResult]) -> None:
-    out, outcome = white
-    assert [claim.source for claim in outcome.claims] == ["tian2021:table4"] * 3 + ["tian2021:figure6"]
+    out, result = white
+    assert [claim.source for claim in result.claims] == ["tian2021:table4"] * 3 + ["tian2021:figure6"]
     captions = pd.read_csv(out / "study/jobs/pictures/pictures.csv")["caption"]
     assert captions.str.fullmatch(r"natural: \d \d+%, \d \d+%\nadversarial: \d \d+%, \d \d+%").all()
     assert (out / "study/figures/pictures.svg").read_text().count("data:image/png") == len(captions)
@@ -229,8 +229,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.Stud
 def test_errors_are_counted_against_the_pairing_they_were_trained_with(
     shared: tuple[Path, studies.StudyResult],
 ) -> None:
-    out, outcome = shared
-    table = outcome.tables["backgrounds"].set_index(["trained on", "images", "pairing"])
+    out, result = shared
+    table = result.tables["backgrounds"].set_index(["trained on", "images", "pairing"])
     assert list(table.index.get_level_values("pairing").unique()) == ["pairs"]  # on black all classes share it
     for run in ("pairs", "black"):
         frame = cw.Audit.load(out / f"jobs/on-{run}-audit").rows().frame
@@ -242,7 +242,7 @@ def test_errors_are_counted_against_the_pairing_they_were_trained_with(
     config = (out / "jobs/on-pairs/config.toml").read_text()
     assert "coloured:of=digits,colours=pairs" in config
     assert "eps = 0.5" in config
-    assert [claim.source for claim in outcome.claims] == ["tian2021:figure5"] * 3
+    assert [claim.source for claim in result.claims] == ["tian2021:figure5"] * 3
     assert (out / "figures/confusion_on_pairs.svg").is_file()
 
 
@@ -262,20 +262,20 @@ def audit_of(clean: float, attacked: float) -> cw.Audit:
 
 def test_following_is_judged_against_chance_and_other_pairings() -> None:
     follows, not_so = audit_of(0.1, 0.7), audit_of(0.1, 0.1)
-    outcome = shared_background.outcome({"pairs": follows, "shifted": not_so})
-    verdicts = {claim.text: claim.verdict for claim in outcome.claims}
+    result = shared_background.result({"pairs": follows, "shifted": not_so})
+    verdicts = {claim.text: claim.verdict for claim in result.claims}
     assert verdicts["Under attack, classes are taken for those that share their background (pairs)."] == "held"
     assert verdicts["On natural images the errors do not follow the background (pairs)."] == "held"
-    assert "after training on shifted, +" in outcome.claims[0].numbers
+    assert "after training on shifted, +" in result.claims[0].numbers
     # The same errors whatever is behind the digits: they are alike, and nothing is due to the background.
-    alike = shared_background.outcome({"pairs": follows, "black": follows})
+    alike = shared_background.result({"pairs": follows, "black": follows})
     assert alike.claims[0].verdict == "not decided here"
 
 
 def test_natural_errors_that_follow_the_background_contradict_the_paper() -> None:
     """A model that has learned the colour only: its few natural errors follow it more than those under attack."""
-    outcome = shared_background.outcome({"pairs": audit_of(1.0, 0.5)})
-    assert [claim.verdict for claim in outcome.claims] == ["held", "did not hold", "did not hold"]
+    result = shared_background.result({"pairs": audit_of(1.0, 0.5)})
+    assert [claim.verdict for claim in result.claims] == ["held", "did not hold", "did not hold"]
 
 
 def test_images_flipped_to_the_same_background_are_paired() -> None:
@@ -284,7 +284,7 @@ def test_images_flipped_to_the_same_background_are_paired() -> None:
     for rows in (audit.rows("clean"), audit.rows()):
         label, answer = rows.label, rows.prediction
         shares.append(np.mean((label != answer) & (label // 2 == answer // 2)))
-    claim = shared_background.outcome({"pairs": audit}).claims[2]
+    claim = shared_background.result({"pairs": audit}).claims[2]
     assert claim.numbers.startswith(
         f"{shares[0]:.1%} and {shares[1]:.1%} of images: {100 * (shares[1] - shares[0]):+.1f}"
     )

@@ -11,7 +11,7 @@ import classwise as cw
 from classwise import studies
 from classwise.core.errors import UserError
 from classwise.metrics import confusion, difference
-from classwise.studies.runner.graph import Train
+from classwise.studies.runner.graph import TrainJob
 from classwise.studies.shared.together import halves
 from classwise.training import recipe
 from quick import QUICK, nothing_decided
@@ -35,38 +35,38 @@ def test_only_the_named_class_has_another_beta(found: Found) -> None:
 
 
 def test_changes_are_paired_with_the_recipes_own_beta(found: Found) -> None:
-    out, outcome = found
+    out, result = found
     base, low = (cw.Audit.load(out / "jobs" / f"beta-{value}-audit").rows() for value in ("6", "0.5"))
     direct = difference.compute(base, low)[:-1]
-    table = outcome.tables["changes"].query("`class` != '(average)'")
+    table = result.tables["changes"].query("`class` != '(average)'")
     assert set(table["beta"]) == {0.5}
     np.testing.assert_allclose(table["change (points)"], 100 * direct["difference"])
     np.testing.assert_allclose(table["high"], 100 * direct["high"])
-    robust = outcome.tables["robustness"].query("beta == 6")["robust (%)"]
+    robust = result.tables["robustness"].query("beta == 6")["robust (%)"]
     np.testing.assert_allclose(robust, 100 * cw.Audit.load(out / "jobs" / "beta-6-audit").by_class()["accuracy"])
 
 
 def test_the_partner_is_who_is_most_often_taken_for_the_class(found: Found) -> None:
-    out, outcome = found
+    out, result = found
     taken = cw.Audit.load(out / "jobs" / "beta-6-audit").confusion(rates=True)["8"].drop("8")
-    partners = outcome.tables["partners"].set_index("class")["taken for it (%)"]
+    partners = result.tables["partners"].set_index("class")["taken for it (%)"]
     np.testing.assert_allclose(partners, 100 * taken[partners.index])
     assert partners.is_monotonic_decreasing
     base = cw.Audit.load(out / "jobs" / "beta-6-audit").rows()
     low = cw.Audit.load(out / "jobs" / "beta-0.5-audit").rows()
     into = confusion.rates(halves([base, low])[0][0])[:, 8]  # the partner is chosen on one half of the images
     into[8] = -1
-    assert f"It makes {into.argmax()}, " in outcome.claims[1].text
-    nothing_decided(outcome)
-    assert [claim.source for claim in outcome.claims] == ["tian2021:figure4c"] * 3
-    assert "trained once" in outcome.notes[0]
+    assert f"It makes {into.argmax()}, " in result.claims[1].text
+    nothing_decided(result)
+    assert [claim.source for claim in result.claims] == ["tian2021:figure4c"] * 3
+    assert "trained once" in result.notes[0]
     assert (out / "figures" / "sweep.svg").is_file()
 
 
 def test_jobs_of_several_seeds_and_classes() -> None:
     options = {"class_name": ["cat,dog"], "beta": "2", "seeds": "0,1"}
     jobs = {job.name: job for job in studies.parse("beta", options).jobs()}
-    trainings = {name: job.changes for name, job in jobs.items() if isinstance(job, Train)}
+    trainings = {name: job.changes for name, job in jobs.items() if isinstance(job, TrainJob)}
     assert list(trainings) == ["beta-2-seed0", "beta-2-seed1", "beta-6-seed0", "beta-6-seed1"]
     assert trainings["beta-2-seed1"] == ('method.beta={"cat" = 2.0, "dog" = 2.0, "*" = 6.0}', "train.seed=1")
     assert trainings["beta-6-seed1"] == ("train.seed=1",)

@@ -30,8 +30,8 @@ def accuracies(out: Path, model: str, attack: str) -> np.ndarray:
 
 
 def test_cv_and_mcd_are_those_of_the_audits(found: Found) -> None:
-    out, outcome = found
-    spread = outcome.tables["spread"].set_index(["model", "accuracy"])
+    out, result = found
+    spread = result.tables["spread"].set_index(["model", "accuracy"])
     for model, kind, attack in (("standard", "clean", "clean"), ("madry", "robust", "pgd-2")):
         own = 100 * accuracies(out, model, attack)
         row = spread.loc[(model, kind)]
@@ -42,23 +42,23 @@ def test_cv_and_mcd_are_those_of_the_audits(found: Found) -> None:
 
 
 def test_robustness_is_held_against_clean_accuracy_of_the_standard_model(found: Found) -> None:
-    out, outcome = found
+    out, result = found
     robust, clean = (cw.Audit.load(out / "jobs" / f"{name}-audit") for name in ("madry", "standard"))
     expected = widening.compute(robust.rows("pgd-2"), clean.rows("clean"))
-    row = outcome.tables["against_standard"].set_index("accuracy").loc["robust"]
+    row = result.tables["against_standard"].set_index("accuracy").loc["robust"]
     assert row["CV ratio"] == pytest.approx(expected.ratio)
     change = np.ptp(accuracies(out, "madry", "pgd-2")) - np.ptp(accuracies(out, "standard", "clean"))
     assert row["MCD change (points)"] == pytest.approx(100 * change)
 
 
 def test_the_epochs_come_from_the_history_of_given_models(found: Found, models: dict[str, Path]) -> None:
-    _, outcome = found
+    _, result = found
     history = pd.read_csv(models["madry"] / "history.csv")
-    table = outcome.tables["epochs"]
+    table = result.tables["epochs"]
     assert set(table["model"]) == {"madry"}
     np.testing.assert_allclose(table["MCD (%)"], 100 * history["mcd"])
     curves = {"epochs", "epochs_standard", "epochs_less_mean", "epochs_standard_less_mean"}
-    assert {"gap", "discrepancy", *curves} == set(outcome.figures)
+    assert {"gap", "discrepancy", *curves} == set(result.figures)
 
 
 def test_kept_epochs_are_audited_on_the_test_images(tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ def test_kept_epochs_are_audited_on_the_test_images(tmp_path: Path) -> None:
     options = {"model": [str(tmp_path / "madry")], "recipe": standard, "per_class": 5, "attack": "pgd-2"}
     changes = [change for change in QUICK if "method" not in change]
     study = studies.parse("class-bias", {**options, "set": changes, "epoch": ["madry=1"]})
-    outcome = studies.run(study, tmp_path / "study")
-    curve, spread = outcome.tables["epochs"], outcome.tables["spread"]
+    result = studies.run(study, tmp_path / "study")
+    curve, spread = result.tables["epochs"], result.tables["spread"]
     assert list(curve["epoch"]) == [1, 2]
     for epoch, own in zip((1, 2), curve.itertuples(index=False), strict=True):
         audit = cw.audit(str(tmp_path / f"madry/epochs/000{epoch}.pt"), "digits", "pgd-2", 0.12, per_class=5)
@@ -77,8 +77,8 @@ def test_kept_epochs_are_audited_on_the_test_images(tmp_path: Path) -> None:
         assert own[5] == pytest.approx(100 * np.ptp(audit.by_class()["accuracy"]))
     robust = spread[(spread["model"] == "madry") & (spread["accuracy"] == "robust")]
     assert robust["average (%)"].item() == pytest.approx(curve["robust (%)"][0])
-    assert "standard" in outcome.notes[0]
-    assert "madry" not in outcome.notes[0]
+    assert "standard" in result.notes[0]
+    assert "madry" not in result.notes[0]
 
 
 def test_a_training_is_told_to_keep_the_epoch_that_is_looked_at() -> None:
@@ -97,9 +97,9 @@ def test_a_training_is_told_to_keep_the_epoch_that_is_looked_at() -> None:
 
 
 def test_every_paper_gets_its_verdict(found: Found) -> None:
-    out, outcome = found
-    nothing_decided(outcome)
-    sources = [claim.source for claim in outcome.claims]
+    out, result = found
+    nothing_decided(result)
+    sources = [claim.source for claim in result.claims]
     assert sources.count("tian2021:table5") == sources.count("benz2020:figure2") == 2
     assert {"tian2021:figure1", "tian2020:figure7", "li2023:figure2"} <= set(sources)
     assert (out / "study.md").is_file()

@@ -24,29 +24,29 @@ def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 def test_answers_are_the_models_on_corrupted_images(
     found: tuple[Path, studies.StudyResult], models: dict[str, Path]
 ) -> None:
-    _, outcome = found
+    _, result = found
     images = cw.load_data("corruption:of=digits,kind=contrast,severity=5,seed=0").subset(per_class=6, seed=0)
     x, y = images.batch(np.arange(len(images)))
     with torch.no_grad():
         right = (cw.load_model(models["madry"] / "best.pt")(x).argmax(1) == y).numpy()
     expected = [right[images.labels == number].mean() for number in range(images.num_classes)]
-    row = outcome.tables["by_corruption"].query("corruption == 'contrast' and severity == 5").iloc[0]
+    row = result.tables["by_corruption"].query("corruption == 'contrast' and severity == 5").iloc[0]
     assert row["average (%)"] == pytest.approx(100 * np.mean(expected))
     assert row["worst (%)"] == pytest.approx(100 * min(expected))
     assert row["low"] <= row["worst (%)"] <= row["high"]
 
 
 def test_classes_stand_beside_the_attack(found: tuple[Path, studies.StudyResult]) -> None:
-    out, outcome = found
-    table = outcome.tables["by_class"]
+    out, result = found
+    table = result.tables["by_class"]
     np.testing.assert_allclose(
         table["robust (%)"], 100 * cw.Audit.load(out / "jobs/madry-audit").by_class()["accuracy"]
     )
     both = (table["noise (%)"] + table["digital (%)"]) / 2  # one corruption of each category, two severities each
     np.testing.assert_allclose(table["corrupted (%)"], both)
-    assert list(outcome.tables["agreement_with_the_attack"]["corruption"]) == list(FEW)
-    nothing_decided(outcome)
-    assert len(outcome.claims) == 2
+    assert list(result.tables["agreement_with_the_attack"]["corruption"]) == list(FEW)
+    nothing_decided(result)
+    assert len(result.claims) == 2
 
 
 def test_errors_name_the_near_miss() -> None:

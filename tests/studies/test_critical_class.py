@@ -11,7 +11,7 @@ import classwise as cw
 from classwise import studies
 from classwise.core.errors import UserError
 from classwise.metrics import difference
-from classwise.studies.runner.graph import Train
+from classwise.studies.runner.graph import TrainJob
 from classwise.training import recipe
 from quick import QUICK, nothing_decided
 
@@ -29,9 +29,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 
 def test_changes_are_paired_with_the_base(found: Found) -> None:
-    out, outcome = found
+    out, result = found
     base, protect = (cw.Audit.load(out / "jobs" / f"{name}-audit") for name in ("base", "protect-8"))
-    table = outcome.tables["changes"].query("training == 'protect-8' and `class` != '(average)'")
+    table = result.tables["changes"].query("training == 'protect-8' and `class` != '(average)'")
     for kind, attack in (("robust", "pgd-2"), ("clean", "clean")):
         direct = difference.compute(base.rows(attack), protect.rows(attack))[:-1]
         own = table[table["accuracy"] == kind]
@@ -40,9 +40,9 @@ def test_changes_are_paired_with_the_base(found: Found) -> None:
 
 
 def test_both_scenarios_are_judged(found: Found) -> None:
-    out, outcome = found
-    nothing_decided(outcome)
-    assert [claim.text for claim in outcome.claims] == [
+    out, result = found
+    nothing_decided(result)
+    assert [claim.text for claim in result.claims] == [
         "equal: the classes come closer together in robustness.",
         "equal: some classes pay.",
         "protect-8: 8 becomes more robust.",
@@ -51,14 +51,14 @@ def test_both_scenarios_are_judged(found: Found) -> None:
     methods = [recipe.read(out / "jobs" / name / "config.toml")["method"] for name in ("protect-8", "equal")]
     assert [own.get("critical") for own in methods] == ["8", None]
     assert (out / "figures" / "changes.svg").is_file()
-    levels = outcome.tables["trainings"].query("accuracy == 'robust'")
+    levels = result.tables["trainings"].query("accuracy == 'robust'")
     assert levels["training"].tolist() == ["base", "equal", "protect-8"]
 
 
 def test_each_variant_is_trained_in_each_scenario() -> None:
     study = studies.parse("critical-class", {"class_name": ["cat"], "variant": ["target=weakest", "cosine=0.1"]})
     trainings = {
-        job.name: recipe.load(job.recipe, job.changes).method for job in study.jobs() if isinstance(job, Train)
+        job.name: recipe.load(job.recipe, job.changes).method for job in study.jobs() if isinstance(job, TrainJob)
     }
     assert list(trainings) == [
         "base", "equal", "equal-target-weakest", "equal-cosine-0.1", "protect-cat", "protect-cat-target-weakest",

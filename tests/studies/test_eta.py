@@ -10,7 +10,7 @@ import classwise as cw
 from classwise import studies
 from classwise.core.errors import UserError
 from classwise.metrics import rho
-from classwise.studies.runner.graph import Audit, Train
+from classwise.studies.runner.graph import AuditJob, TrainJob
 from classwise.training import recipe
 from quick import QUICK, nothing_decided
 
@@ -28,23 +28,23 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 
 def test_the_table_has_every_attack_and_rho_against_the_base(found: Found) -> None:
-    out, outcome = found
-    table = outcome.tables["eta"]
+    out, result = found
+    table = result.tables["eta"]
     assert table["attack"].tolist() == ["clean"] * 3 + ["fgsm"] * 3 + ["pgd-2"] * 3
     base, wat = (cw.Audit.load(out / "jobs" / f"{name}-audit") for name in ("base", "eta-0.5"))
     row = table.query("attack == 'pgd-2' and eta == 0.5").iloc[0]
     assert row["average (%)"] == pytest.approx(100 * wat.by_class("pgd-2")["accuracy"].mean())
     assert row["rho"] == pytest.approx(rho.compute(wat.rows("pgd-2"), base.rows("pgd-2")), nan_ok=True)
     assert table.query("method == 'base'")["eta"].isna().all()
-    nothing_decided(outcome)
-    assert len(outcome.claims) == 3
+    nothing_decided(result)
+    assert len(result.claims) == 3
 
 
 def test_autoattack_sees_images_of_its_own_and_has_rows_of_its_own(found: Found) -> None:
     options = {**DIGITS, "per_class": 8, "attack": ["fgsm", "pgd-2"], "eta": "0.05,0.5"}
     study = studies.parse("eta", {**options, "autoattack_per_class": 3})
     plain = {job.name for job in studies.parse("eta", options).jobs()}
-    audits = {job.name: job for job in study.jobs() if isinstance(job, Audit) and job.name not in plain}
+    audits = {job.name: job for job in study.jobs() if isinstance(job, AuditJob) and job.name not in plain}
     assert sorted(audits) == ["base-autoattack", "eta-0.05-autoattack", "eta-0.5-autoattack"]
     assert {(job.attacks, job.options["per_class"]) for job in audits.values()} == {(("autoattack",), 3)}
 
@@ -54,7 +54,7 @@ def test_autoattack_sees_images_of_its_own_and_has_rows_of_its_own(found: Found)
         def audit(self, name: str) -> cw.Audit:
             return cw.Audit.load(found[0] / "jobs" / name.replace("-autoattack", "-audit"))
 
-    table = study.outcome(Finished()).tables["eta"]  # type: ignore[arg-type]
+    table = study.result(Finished()).tables["eta"]  # type: ignore[arg-type]
     assert table["attack"].tolist()[-3:] == ["autoattack"] * 3
     worst = cw.Audit.load(found[0] / "jobs" / "eta-0.5-audit").by_class()["accuracy"]
     assert table.iloc[-1]["average (%)"] == pytest.approx(100 * worst.mean())
@@ -69,7 +69,7 @@ def test_only_eta_differs(found: Found) -> None:
 
 
 def test_the_recipes_own_eta_is_the_recipe_as_it_is() -> None:
-    jobs = [job for job in studies.parse("eta", {}).jobs() if isinstance(job, Train)]
+    jobs = [job for job in studies.parse("eta", {}).jobs() if isinstance(job, TrainJob)]
     assert [job.name for job in jobs] == ["base", "eta-0.01", "eta-0.05", "eta-0.1", "eta-0.5"]
     assert jobs[-1].changes == ("train.seed=0",)
     assert jobs[1].changes == ("method.eta=0.01", "train.seed=0")

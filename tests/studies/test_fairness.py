@@ -20,7 +20,7 @@ from classwise.core.errors import UserError
 from classwise.metrics import rho
 from classwise.results.audit_result import Audit
 from classwise.studies.fairness import Fairness
-from classwise.studies.runner.graph import Train
+from classwise.studies.runner.graph import TrainJob
 
 QUICK = ["train.epochs=1", "data.per_class=24", "data.validation=4", "method.steps=2", "validate.attack=pgd-2"]
 
@@ -36,9 +36,9 @@ def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_numbers_are_the_audits(found: tuple[Path, studies.StudyResult]) -> None:
-    out, outcome = found
+    out, result = found
     audits = {name: cw.Audit.load(out / "jobs" / f"{name}-audit") for name in ("trades", "frl_rw", "madry")}
-    table = outcome.tables["methods"].set_index(["attack", "model"])
+    table = result.tables["methods"].set_index(["attack", "model"])
     for attack in ("clean", "pgd-2"):
         for name, audit in audits.items():
             accuracy = 100 * audit.by_class(attack)["accuracy"]
@@ -47,16 +47,16 @@ def test_numbers_are_the_audits(found: tuple[Path, studies.StudyResult]) -> None
             assert row["worst"] == pytest.approx(accuracy.min())
             assert row["cv_percent2"] == pytest.approx(accuracy.var(ddof=0))
             np.testing.assert_equal(row["rho"], rho.compute(audit.rows(attack), audits["trades"].rows(attack)))
-    summary = outcome.tables["summary"].set_index("model")
+    summary = result.tables["summary"].set_index("model")
     assert summary.loc["madry"]["pgd-2_avg"] == table.loc[("pgd-2", "madry")]["average"]
     assert summary.loc["madry"]["natural_worst"] == table.loc[("clean", "madry")]["worst"]
 
 
 def test_autoattack_counts_what_any_of_its_attacks_breaks(found: tuple[Path, studies.StudyResult]) -> None:
-    out, outcome = found
+    out, result = found
     audit = cw.Audit.load(out / "jobs" / "madry-autoattack")
     assert audit.headline == "worst_case"
-    row = outcome.tables["methods"].set_index(["attack", "model"]).loc[("autoattack", "madry")]
+    row = result.tables["methods"].set_index(["attack", "model"]).loc[("autoattack", "madry")]
     assert row["images"] == 20
     assert row["average"] == pytest.approx(100 * audit.records.worst_case().correct.mean())
 
@@ -67,17 +67,17 @@ def test_a_method_that_fine_tunes_starts_from_the_base(found: tuple[Path, studie
     assert str(out / "jobs" / "trades" / "best.pt") in config
     options = {"recipe": ["desk/digits/wat", "desk/digits/frl_rwrm", "desk/digits/trades"], "autoattack_per_class": 0}
     jobs = studies.parse("fairness", {**options, "set": QUICK}).jobs()
-    trainings = {job.name: job for job in jobs if isinstance(job, Train)}
+    trainings = {job.name: job for job in jobs if isinstance(job, TrainJob)}
     assert trainings["frl_rwrm"].after == {"trades"}
     assert not trainings["wat"].after
     assert not any("autoattack" in job.name for job in jobs)
 
 
 def test_the_bound_is_beside_what_was_measured(found: tuple[Path, studies.StudyResult]) -> None:
-    _, outcome = found
-    bound = outcome.tables["bound"]
+    _, result = found
+    bound = result.tables["bound"]
     assert ((bound["vacuous"] == "yes") == (bound["total"] >= 1)).all()
-    (claim,) = (claim for claim in outcome.claims if claim.source == "li2023:theorem3")
+    (claim,) = (claim for claim in result.claims if claim.source == "li2023:theorem3")
     assert claim.verdict == "not decided here"
     assert "vacuous, being above 1" in claim.numbers
 
@@ -89,7 +89,7 @@ def test_everything_is_drawn(found: tuple[Path, studies.StudyResult]) -> None:
 
 @pytest.fixture
 def judged(models: dict[str, Path], audit_of: Callable[..., Audit]) -> Callable[..., studies.StudyResult]:
-    """The outcome where each model has so many of 500 right in each class under pgd-2."""
+    """The result where each model has so many of 500 right in each class under pgd-2."""
 
     def verifier(bound: dict[str, float] | None = None, **right: list[int]) -> studies.StudyResult:
         audits = {f"{name}-audit": audit_of({"pgd-2": counts}, support=[500] * 3) for name, counts in right.items()}
@@ -101,26 +101,26 @@ def judged(models: dict[str, Path], audit_of: Callable[..., Audit]) -> Callable[
         done = SimpleNamespace(audit=audits.__getitem__, table=lambda _, file: tables[file])
         epochs = 0 if bound is None else 1
         study = Fairness(model=given, attack=("pgd-2",), autoattack_per_class=0, linear_epochs=epochs)
-        return study.outcome(done)  # type: ignore[arg-type]
+        return study.result(done)  # type: ignore[arg-type]
 
     return verifier
 
 
-def verdicts(outcome: studies.StudyResult) -> dict[str, str]:
-    return {claim.text.partition(" the worst")[0]: claim.verdict for claim in outcome.claims}
+def verdicts(result: studies.StudyResult) -> dict[str, str]:
+    return {claim.text.partition(" the worst")[0]: claim.verdict for claim in result.claims}
 
 
 def test_claims_are_judged_by_intervals(judged: Callable[..., studies.StudyResult]) -> None:
-    outcome = judged(trades=[400, 300, 100], wat=[380, 290, 180], frl_rw=[390, 290, 102], csl=[300, 200, 50])
-    found = verdicts(outcome)
+    result = judged(trades=[400, 300, 100], wat=[380, 290, 180], frl_rw=[390, 290, 102], csl=[300, 200, 50])
+    found = verdicts(result)
     assert found["wat raises"] == "held"
     assert found["frl_rw raises"] == "not decided here"
     assert found["csl raises"] == "did not hold"
     assert found["wat has the best rho."] == "held"
-    row = outcome.tables["methods"].query("attack == 'pgd-2' and model == 'wat'").iloc[0]
+    row = result.tables["methods"].query("attack == 'pgd-2' and model == 'wat'").iloc[0]
     assert row["rho"] == pytest.approx(80 / 100 + (850 - 800) / 800)
     assert row["rho_low"] < row["rho"] < row["rho_high"]
-    base = outcome.tables["methods"].query("model == 'trades'")
+    base = result.tables["methods"].query("model == 'trades'")
     assert (base["rho"] == 0).all()  # by definition, so it has no interval
     assert base[["rho_low", "rho_high"]].isna().all(axis=None)
 
@@ -132,9 +132,9 @@ def test_another_method_has_the_best_rho(judged: Callable[..., studies.StudyResu
 
 
 def test_without_a_right_image_in_a_class_rho_is_not_defined(judged: Callable[..., studies.StudyResult]) -> None:
-    outcome = judged(trades=[400, 300, 0], wat=[380, 290, 130])
-    assert verdicts(outcome)["wat has the best rho."] == "not decided here"
-    assert "a class of the base is never right" in outcome.claims[-1].numbers
+    result = judged(trades=[400, 300, 0], wat=[380, 290, 130])
+    assert verdicts(result)["wat has the best rho."] == "not decided here"
+    assert "a class of the base is never right" in result.claims[-1].numbers
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_the_theorem_holds_only_if_it_says_something(
     total: float, verdict: str, judged: Callable[..., studies.StudyResult]
 ) -> None:
     bound = {"total": total, "measured": 0.5, "measured_low": 0.4, "measured_high": 0.6}
-    outcome = judged(bound, trades=[400, 300, 100], wat=[380, 290, 180])
-    assert outcome.claims[-1].source == "li2023:theorem3"
-    assert outcome.claims[-1].verdict == verdict
+    result = judged(bound, trades=[400, 300, 100], wat=[380, 290, 180])
+    assert result.claims[-1].source == "li2023:theorem3"
+    assert result.claims[-1].verdict == verdict
 
 
 def test_a_base_alone_is_refused(models: dict[str, Path]) -> None:

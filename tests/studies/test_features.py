@@ -15,7 +15,7 @@ from classwise.core.errors import UserError
 from classwise.data import load as load_data
 from classwise.models.penultimate import penultimate
 from classwise.studies import features
-from classwise.studies.runner.graph import Derive, Graph, Train
+from classwise.studies.runner.graph import DeriveJob, Graph, TrainJob
 from classwise.studies.runner.work import Environment
 
 
@@ -119,28 +119,28 @@ def test_each_set_is_built_trained_on_and_audited(models: dict[str, Path]) -> No
         name for kind in ("original", "robust", "rand") for name in (f"{kind}-data", f"on-{kind}", f"on-{kind}-audit")
     )
     data, training = graph.jobs["robust-data"], graph.jobs["on-robust"]
-    assert isinstance(data, Derive)
-    assert isinstance(training, Train)
+    assert isinstance(data, DeriveJob)
+    assert isinstance(training, TrainJob)
     assert data.arguments["model"].endswith("madry/best.pt")
     assert data.arguments["iterations"] == 7
     assert training.after == {"robust-data"}
     other = graph.jobs["rand-data"]
-    assert isinstance(other, Derive)
+    assert isinstance(other, DeriveJob)
     assert (other.arguments["iterations"], Path(other.arguments["model"]).parent.name) == (9, "standard")
 
 
 def test_the_study_tells_what_its_audits_say(models: dict[str, Path], tmp_path: Path) -> None:
-    outcome = studies.run(study(models), tmp_path)
-    classes = outcome.tables["classes"].set_index(["trained on", "class"])
+    result = studies.run(study(models), tmp_path)
+    classes = result.tables["classes"].set_index(["trained on", "class"])
     for kind in ("original", "robust", "non-robust"):
         audit = cw.Audit.load(tmp_path / "jobs" / f"on-{kind}-audit")
         assert (audit.records.meta.norm, audit.records.meta.eps) == ("l2", 0.25)
         np.testing.assert_allclose(classes.loc[kind, "robust (%)"], 100 * audit.by_class()["accuracy"])
         np.testing.assert_allclose(classes.loc[kind, "clean (%)"], 100 * audit.by_class("clean")["accuracy"])
-    sets = outcome.tables["sets"].set_index("trained on")
+    sets = result.tables["sets"].set_index("trained on")
     assert sets.loc["original", "order as original (rho)"] == pytest.approx(1)
     assert sets.loc["robust", "CV (%²)"] == pytest.approx(classes.loc["robust", "clean (%)"].var(ddof=0))
-    assert len(outcome.claims) == 3
+    assert len(result.claims) == 3
     trained = cw.Audit.load(tmp_path / "jobs" / "on-robust-audit").config["data"]
     assert trained["name"] == "digits"
 

@@ -16,7 +16,7 @@ from classwise.core.errors import UserError
 from classwise.core.records import AttackInfo, Meta, Records
 from classwise.data import load as load_data
 from classwise.studies import homing
-from classwise.studies.runner.graph import Audit, Graph, Train
+from classwise.studies.runner.graph import AuditJob, Graph, TrainJob
 from quick import QUICK
 
 NAMES = ("cat", "dog", "car")
@@ -203,8 +203,8 @@ def test_jobs_are_one_training_and_one_audit_for_each_class() -> None:
     graph = Graph.of(studies.parse("homing", {"recipe": "desk/cifar10/madry"}).jobs())
     assert len(graph) == 22
     training, audit = graph.jobs["without-cat"], graph.jobs["without-cat-audit"]
-    assert isinstance(training, Train)
-    assert isinstance(audit, Audit)
+    assert isinstance(training, TrainJob)
+    assert isinstance(audit, AuditJob)
     assert training.changes == ('data.exclude=["cat"]',)
     assert (audit.model, audit.data) == ("{without-cat}/best.pt", "cifar10:exclude=cat")
 
@@ -215,15 +215,15 @@ def test_classes_restrict_the_retrainings() -> None:
         "madry", "madry-audit", "without-3", "without-3-audit", "without-8", "without-8-audit",
     ]  # fmt: skip
     audit = graph.jobs["without-8-audit"]
-    assert isinstance(audit, Audit)
+    assert isinstance(audit, AuditJob)
     assert audit.data == "digits:per_class=5,exclude=8"
 
 
 def test_classes_of_a_folder_are_those_given() -> None:
     graph = Graph.of(study(set=['data.name="folder:resize=32"'], classes="t-shirt/top,shoe").jobs())
     training, audit = graph.jobs["without-t-shirt-top"], graph.jobs["without-t-shirt-top-audit"]
-    assert isinstance(training, Train)
-    assert isinstance(audit, Audit)
+    assert isinstance(training, TrainJob)
+    assert isinstance(audit, AuditJob)
     assert training.changes[-1] == 'data.exclude=["t-shirt/top"]'
     assert audit.data == "folder:resize=32,exclude=t-shirt/top"
 
@@ -243,7 +243,7 @@ def test_what_homing_cannot_use(options: dict[str, object], message: str) -> Non
 
 
 def test_the_study_counts_what_its_audits_say(tmp_path: Path) -> None:
-    outcome = studies.run(study(classes=["3", "8"], per_class=8, attack="pgd-3"), tmp_path)
+    result = studies.run(study(classes=["3", "8"], per_class=8, attack="pgd-3"), tmp_path)
     base = cw.Audit.load(tmp_path / "jobs" / "madry-audit").rows()
     expected = np.zeros((10, 10), int)
     for removed in ("3", "8"):
@@ -251,9 +251,9 @@ def test_the_study_counts_what_its_audits_say(tmp_path: Path) -> None:
         robust = dict(zip(rows.index.tolist(), rows.correct.tolist(), strict=True))
         for index, label, into in zip(base.index, base.label, base.prediction, strict=True):
             expected[label, into] += label != into and str(into) == removed and robust[index]
-    np.testing.assert_array_equal(outcome.tables["homing"].drop(columns="true class"), expected)
-    broken = outcome.tables["misclassified"].drop(columns="true class").to_numpy()
+    np.testing.assert_array_equal(result.tables["homing"].drop(columns="true class"), expected)
+    broken = result.tables["misclassified"].drop(columns="true class").to_numpy()
     assert (broken >= expected).all()
-    assert len(outcome.claims) == 3
+    assert len(result.claims) == 3
     assert (tmp_path / "figures" / "homing.svg").is_file()
     assert "Never left out" in (tmp_path / "study.md").read_text()

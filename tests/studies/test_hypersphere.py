@@ -33,7 +33,7 @@ def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_gains_are_differences_of_the_audits(found: tuple[Path, studies.StudyResult]) -> None:
-    out, outcome = found
+    out, result = found
     audits = {name: cw.Audit.load(out / "jobs" / f"{name}-temperature") for name in ("madry", "he")}
     names = dict(zip(specs("pgd-2", (1.0, 50.0)), parse(list(specs("pgd-2", (1.0, 50.0)).values())), strict=True))
     total = {
@@ -41,7 +41,7 @@ def test_gains_are_differences_of_the_audits(found: tuple[Path, studies.StudyRes
         for model, audit in audits.items()
         for key, name in names.items()
     }
-    gains = outcome.tables["gains"].set_index(["variant", "inv_temperature"])["gain"]
+    gains = result.tables["gains"].set_index(["variant", "inv_temperature"])["gain"]
     assert gains["float32", "1"] == pytest.approx(total["he", 1.0, False] - total["madry", 1.0, False])
     assert gains["sound", "50"] == pytest.approx(total["he", 50.0, True] - total["madry", 50.0, True])
     lowest = {model: min(total[model, t, True] for t in (1.0, 50.0)) for model in audits}
@@ -51,13 +51,13 @@ def test_gains_are_differences_of_the_audits(found: tuple[Path, studies.StudyRes
         for model, audit in audits.items()
     }
     assert gains["sound", "any"] == pytest.approx(100 * (broken["he"] - broken["madry"]))
-    grid = outcome.tables["float32"].set_index("model")
+    grid = result.tables["float32"].set_index("model")
     assert grid.loc["he"]["inv_temperature_50"] == pytest.approx(total["he", 50.0, False])
 
 
 def test_classes_are_printed_as_in_the_paper(found: tuple[Path, studies.StudyResult]) -> None:
-    out, outcome = found
-    table = outcome.tables["pgd"].set_index("model")
+    out, result = found
+    table = result.tables["pgd"].set_index("model")
     accuracies = {
         name: 100 * cw.Audit.load(out / "jobs" / f"{name}-temperature").by_class("clean")["accuracy"].mean()
         for name in ("madry", "he")
@@ -82,8 +82,8 @@ def judged(models: dict[str, Path], audit_of: Callable[..., Audit]) -> Callable[
         }
         given = tuple(f"{name}={models['madry']}" for name in right)
         study = Hypersphere(model=given, attack="pgd-2", inv_temperature=(50.0,))
-        outcome = study.outcome(SimpleNamespace(audit=audits.__getitem__))  # type: ignore[arg-type]
-        return {claim.text: claim for claim in outcome.claims}
+        result = study.result(SimpleNamespace(audit=audits.__getitem__))  # type: ignore[arg-type]
+        return {claim.text: claim for claim in result.claims}
 
     return verifier
 

@@ -17,18 +17,18 @@ from quick import nothing_decided
 
 def test_every_class_is_counted_once(models: dict[str, Path], tmp_path: Path) -> None:
     options = {"model": [str(folder) for folder in models.values()], "per_class": 8, "attack": "pgd-2", "bins": 4}
-    outcome = studies.run(studies.parse("intervals", options), tmp_path)
-    table = outcome.tables["classes"]
+    result = studies.run(studies.parse("intervals", options), tmp_path)
+    table = result.tables["classes"]
     assert table["above (%)"].tolist() == [0, 25, 50, 75]
     accuracies = cw.Audit.load(tmp_path / "jobs" / "madry-audit").by_class("pgd-2")["accuracy"].to_numpy()
     above, up_to = (table[column].to_numpy()[:, None] / 100 for column in ("above (%)", "up to (%)"))
     inside = (accuracies <= up_to) & ((accuracies > above) | (above == 0))
     assert table["madry"].tolist() == inside.sum(axis=1).tolist()
-    row = outcome.tables["models"].set_index("model").loc["madry"]
+    row = result.tables["models"].set_index("model").loc["madry"]
     assert row["intervals"] == (table["madry"] > 0).sum()
     assert row["CV (%²)"] == pytest.approx((100 * accuracies).var())
-    nothing_decided(outcome)
-    assert [claim.source for claim in outcome.claims] == ["tian2020:figure6"] * 2
+    nothing_decided(result)
+    assert [claim.source for claim in result.claims] == ["tian2020:figure6"] * 2
     assert (tmp_path / "figures" / "intervals.svg").is_file()
 
 

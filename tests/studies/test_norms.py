@@ -15,8 +15,8 @@ from classwise.attacks import craft, parse
 from classwise.core.errors import UserError
 from classwise.core.threat import norms
 from classwise.studies import tsne
-from classwise.studies.runner.graph import Audit, Derive, Graph, StudyJob, Train
-from classwise.studies.runner.models_under_study import recipe_subject, subjects
+from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph, StudyJob, TrainJob
+from classwise.studies.runner.models_under_study import Setting, find_models, from_recipe
 from classwise.studies.runner.work import Environment
 from classwise.training.recipe import load
 from quick import QUICK
@@ -47,11 +47,11 @@ def jobs(name: str, **options: Any) -> list[StudyJob]:
 
 def threats(made: list[StudyJob]) -> set[tuple[str, float]]:
     """The norm and radius of every job that attacks."""
-    found = [(job.options.get("norm", "linf"), job.eps) for job in made if isinstance(job, Audit)]
+    found = [(job.options.get("norm", "linf"), job.eps) for job in made if isinstance(job, AuditJob)]
     found += [
         (job.arguments.get("norm", "linf"), job.arguments["eps"])
         for job in made
-        if isinstance(job, Derive) and "eps" in job.arguments and not job.function.endswith(":build")
+        if isinstance(job, DeriveJob) and "eps" in job.arguments and not job.function.endswith(":build")
     ]
     return {(norm, float(eps)) for norm, eps in found}
 
@@ -61,7 +61,7 @@ def test_every_study_attacks_as_its_models_were_trained(name: str) -> None:
     made = jobs(name, set=L2)
     assert threats(made) == {("l2", 0.5)}
     for job in made:
-        if isinstance(job, Train):
+        if isinstance(job, TrainJob):
             assert load(job.recipe, job.changes).threat.norm == "l2"
 
 
@@ -82,8 +82,8 @@ def test_the_pool_finds_linf_jobs_made_before_and_no_l2_ones() -> None:
     """The digest is that of a version whose jobs knew no norm."""
     digests = {}
     for norm in ("linf", "l2"):
-        subject = recipe_subject("madry", MADRY, (), None, "0.15", norm)  # type: ignore[arg-type]
-        graph = Graph.of([*subject.jobs, subject.audit("audit", ["pgd-20"], per_class=5, seed=0)])
+        model = from_recipe("madry", MADRY, (), Setting(eps="0.15", norm=norm))  # type: ignore[arg-type]
+        graph = Graph.of([*model.jobs, model.audit("audit", ["pgd-20"], per_class=5, seed=0)])
         digests[norm] = graph.digest("madry-audit")
     assert digests["linf"] == "dd38c982"
     assert digests["l2"] != digests["linf"]
@@ -105,8 +105,8 @@ def test_a_model_that_tells_of_no_threat_needs_both(tmp_path: Path) -> None:
         ({}, "give --data, --eps, --norm"),
     ):
         with pytest.raises(UserError, match=f"at which radius and in which norm: {missing}\\."):
-            subjects([str(path)], **given)
-    (found,) = subjects([str(path)], data="digits", eps="0.5", norm="l2")
+            find_models([str(path)], [], [], Setting(**given))
+    (found,) = find_models([str(path)], [], [], Setting("digits", "0.5", "l2"))
     assert (found.threat.norm, found.threat.eps) == ("l2", 0.5)
 
 

@@ -29,12 +29,12 @@ def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_symmetry_and_pairs_are_those_of_the_audits(found: Found) -> None:
-    out, outcome = found
+    out, result = found
     rows = cw.Audit.load(out / "jobs" / "madry-audit").rows("pgd-2")
-    table = outcome.tables["relations"].set_index(["model", "images"])
+    table = result.tables["relations"].set_index(["model", "images"])
     assert table.loc[("madry", "pgd-2"), "symmetry"] == pytest.approx(symmetry.compute(rows))
     assert table.loc[("madry", "pgd-2"), "errors"] == (~rows.correct).sum()
-    top = outcome.tables["pairs"].query("model == 'madry'").iloc[0]
+    top = result.tables["pairs"].query("model == 'madry'").iloc[0]
     shares = cw.Audit.load(out / "jobs" / "madry-audit").confusion("pgd-2", rates=True)
     assert top["share (%)"] == pytest.approx(100 * shares.loc[top["class"], top["taken for"]])
     both = shares.to_numpy() + shares.to_numpy().T
@@ -43,17 +43,17 @@ def test_symmetry_and_pairs_are_those_of_the_audits(found: Found) -> None:
 
 
 def test_groups_are_those_of_the_metric(found: Found) -> None:
-    out, outcome = found
+    out, result = found
     rows = cw.Audit.load(out / "jobs" / "standard-audit").rows("pgd-2")
-    listed = outcome.tables["groups"].query("model == 'standard'")["classes"].tolist()
+    listed = result.tables["groups"].query("model == 'standard'")["classes"].tolist()
     assert listed == [", ".join(members) for members in groups.compute(rows).members]
 
 
 def test_without_superclasses_only_symmetry_is_judged(found: Found) -> None:
-    out, outcome = found
-    nothing_decided(outcome)
-    assert [claim.source for claim in outcome.claims] == ["tian2021:figure2"] * 2
-    assert "inside superclass (%)" not in outcome.tables["relations"]
+    out, result = found
+    nothing_decided(result)
+    assert [claim.source for claim in result.claims] == ["tian2021:figure2"] * 2
+    assert "inside superclass (%)" not in result.tables["relations"]
     assert (out / "figures" / "confusion.svg").is_file()
 
 
@@ -76,8 +76,8 @@ class OneAudit(Done):
 
 def verdicts(models: dict[str, Path], counts: np.ndarray) -> tuple[pd.Series, list[str]]:
     study = studies.parse("relations", {"model": [str(models["madry"])]})
-    outcome = study.outcome(OneAudit(by_hand(counts)))  # type: ignore[arg-type]
-    return outcome.tables["relations"].iloc[0], [claim.verdict for claim in outcome.claims]
+    result = study.result(OneAudit(by_hand(counts)))  # type: ignore[arg-type]
+    return result.tables["relations"].iloc[0], [claim.verdict for claim in result.claims]
 
 
 def test_confusion_inside_superclasses(models: dict[str, Path]) -> None:

@@ -24,12 +24,12 @@ def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_cosines_are_those_of_the_mean_logits(found: tuple[Path, studies.StudyResult], models: dict[str, Path]) -> None:
-    _, outcome = found
+    _, result = found
     images = load_data("digits").subset(per_class=6)
     x, y = images.batch(np.arange(len(images)))
     logits = cw.load_model(models["madry"] / "best.pt")(x).detach().double().numpy()
     means = np.stack([logits[y.numpy() == label].mean(axis=0) for label in range(10)])
-    pairs = outcome.tables["pairs"].set_index(["first", "second"])
+    pairs = result.tables["pairs"].set_index(["first", "second"])
     assert len(pairs) == 45
     for first, second in itertools.combinations(range(10), 2):
         a, b = means[first], means[second]
@@ -38,26 +38,26 @@ def test_cosines_are_those_of_the_mean_logits(found: tuple[Path, studies.StudyRe
 
 
 def test_confusion_is_the_audits(found: tuple[Path, studies.StudyResult]) -> None:
-    out, outcome = found
+    out, result = found
     rates = cw.Audit.load(out / "jobs" / "madry-audit").confusion(rates=True)
-    for row in outcome.tables["pairs"].to_dict("records"):
+    for row in result.tables["pairs"].to_dict("records"):
         assert row["first into second (%)"] == pytest.approx(100 * rates.loc[row["first"], row["second"]])
         assert row["second into first (%)"] == pytest.approx(100 * rates.loc[row["second"], row["first"]])
 
 
 def test_the_correlation_is_spearmans_over_unordered_pairs(found: tuple[Path, studies.StudyResult]) -> None:
-    _, outcome = found
-    pairs, test = outcome.tables["pairs"], outcome.tables["correlation"].iloc[0]
+    _, result = found
+    pairs, test = result.tables["pairs"], result.tables["correlation"].iloc[0]
     assert test["pairs"] == len(pairs)
     assert test["rho"] == pytest.approx(stats.spearmanr(pairs["cosine"], pairs["mean (%)"]).statistic)
 
 
 def test_everything_is_told(found: tuple[Path, studies.StudyResult]) -> None:
-    out, outcome = found
-    nothing_decided(outcome)
-    assert [claim.source for claim in outcome.claims] == ["benz2020:section3.2-similarity"] * 2
-    classes = outcome.tables["classes"].set_index("class")
-    pairs = outcome.tables["pairs"]
+    out, result = found
+    nothing_decided(result)
+    assert [claim.source for claim in result.claims] == ["benz2020:section3.2-similarity"] * 2
+    classes = result.tables["classes"].set_index("class")
+    pairs = result.tables["pairs"]
     own = pairs[(pairs["first"] == "4") | (pairs["second"] == "4")]
     assert classes.loc["4", "mean cosine"] == pytest.approx(own["cosine"].mean())
     nearest = own.loc[own["cosine"].idxmax(), ["first", "second"]].tolist()

@@ -47,18 +47,18 @@ def test_at_one_float32_is_pgd(found: tuple[Path, studies.StudyResult], models: 
 
 
 def test_numbers_are_the_audits(found: tuple[Path, studies.StudyResult]) -> None:
-    out, outcome = found
+    out, result = found
     audit = cw.Audit.load(out / "jobs" / "madry-temperature")
-    sweep = outcome.tables["sweep"].set_index("inv_temperature")
+    sweep = result.tables["sweep"].set_index("inv_temperature")
     totals = {
         (attack.inv_temperature, attack.sound): 100 * audit.rows(name).correct.mean()  # type: ignore[attr-defined]
         for name, attack in parse(list(specs(ATTACK, (1.0, 5.0, HUGE)).values())).items()
     }
     for (t, sound), total in totals.items():
         assert sweep.loc[t]["sound" if sound else "float32"] == pytest.approx(total)
-    changes = outcome.tables["sound"].set_index("inv_temperature")
+    changes = result.tables["sound"].set_index("inv_temperature")
     assert changes.loc[5.0]["change_total"] == pytest.approx(totals[5.0, True] - totals[1.0, False])
-    best = outcome.tables["best"].set_index("variant")
+    best = result.tables["best"].set_index("variant")
     assert best.loc["float32"]["accuracy"] == pytest.approx(min(totals[5.0, False], totals[HUGE, False]))
 
 
@@ -110,10 +110,10 @@ def test_an_images_confidences_are_followed_step_by_step(
 
 
 def test_everything_is_written(found: tuple[Path, studies.StudyResult]) -> None:
-    out, outcome = found
-    assert set(outcome.figures) == {"temperature", "confidence", "path_madry"}
-    assert {claim.source for claim in outcome.claims} == {"tian2021:table3", "tian2020:table6", "tian2021:figure3a"}
-    assert list(outcome.tables["confidence"]["class"]) == [str(digit) for digit in range(10)]
+    out, result = found
+    assert set(result.figures) == {"temperature", "confidence", "path_madry"}
+    assert {claim.source for claim in result.claims} == {"tian2021:table3", "tian2020:table6", "tian2021:figure3a"}
+    assert list(result.tables["confidence"]["class"]) == [str(digit) for digit in range(10)]
     assert (out / "figures" / "temperature.svg").is_file()
 
 
@@ -121,7 +121,7 @@ def test_everything_is_written(found: tuple[Path, studies.StudyResult]) -> None:
 def judged(
     models: dict[str, Path], audit_of: Callable[..., Audit], tmp_path: Path
 ) -> Callable[..., studies.StudyResult]:
-    """The outcome of a study of one model with so many right of 200 in each class: at 1, at 50, and at 50 sound."""
+    """The result of a study of one model with so many right of 200 in each class: at 1, at 50, and at 50 sound."""
 
     def verifier(one: list[int], plain: list[int], sound: list[int], dead: int = 0) -> studies.StudyResult:
         names = list(parse(list(specs("pgd-2", (1.0, 50.0)).values())))
@@ -133,13 +133,13 @@ def judged(
         tables = {"gradients.csv": lost, "path.csv": path}
         done = SimpleNamespace(audit=lambda _: audit, table=lambda _, file: tables[file])
         study = Temperature(model=(str(models["madry"]),), attack="pgd-2", inv_temperature=(50.0,))
-        return study.outcome(done)  # type: ignore[arg-type]
+        return study.result(done)  # type: ignore[arg-type]
 
     return verifier
 
 
-def verdicts(outcome: studies.StudyResult) -> dict[str, str]:
-    return {claim.text: claim.verdict for claim in outcome.claims}
+def verdicts(result: studies.StudyResult) -> dict[str, str]:
+    return {claim.text: claim.verdict for claim in result.claims}
 
 
 def test_an_attack_that_gains_on_the_vulnerable(judged: Callable[..., studies.StudyResult]) -> None:

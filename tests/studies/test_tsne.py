@@ -37,9 +37,9 @@ def vectors(model: torch.nn.Module) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 
 def test_numbers_are_those_of_the_features(found: tuple[Path, studies.StudyResult], models: dict[str, Path]) -> None:
-    _, outcome = found
+    _, result = found
     features, labels = vectors(cw.load_model(models["madry"] / "best.pt"))
-    table = outcome.tables["separation"].set_index("images")
+    table = result.tables["separation"].set_index("images")
     for kind, own in features.items():
         distances = np.linalg.norm(own[:, None] - own[None], axis=2)
         np.fill_diagonal(distances, np.inf)
@@ -51,14 +51,14 @@ def test_numbers_are_those_of_the_features(found: tuple[Path, studies.StudyResul
 
 
 def test_both_kinds_share_a_map(found: tuple[Path, studies.StudyResult]) -> None:
-    out, outcome = found
+    out, result = found
     images = pd.read_csv(out / "jobs" / "madry-map" / "map.csv")
     first, second = (images.loc[images["kind"] == kind, "index"].tolist() for kind in ("clean", "adversarial"))
     assert first == second
     assert images["kind"].value_counts().to_dict() == {"clean": 50, "adversarial": 50}
     assert np.isfinite(images[["x", "y"]]).all(axis=None)
     assert (out / "figures" / "map.svg").is_file()
-    assert [claim.numbers for claim in outcome.claims] == ["the data set names no superclasses"]
+    assert [claim.numbers for claim in result.claims] == ["the data set names no superclasses"]
 
 
 def test_the_map_is_the_same_again(

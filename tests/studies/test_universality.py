@@ -15,7 +15,7 @@ from classwise.core.errors import UserError
 from classwise.core.records import AttackInfo, Meta, Records
 from classwise.metrics import agreement
 from classwise.studies import universality
-from classwise.studies.runner.graph import Graph, Train
+from classwise.studies.runner.graph import Graph, TrainJob
 from quick import QUICK, nothing_decided
 
 NAMES = ("cat", "dog", "car", "ship", "bird", "frog")
@@ -131,18 +131,18 @@ def study(**options: object) -> studies.Study:
 
 def test_variations_stand_beside_the_recipe_as_it_is() -> None:
     graph = Graph.of(study(vary=["model.spec=resnet:width=4,blocks=1", "adam=train.optimizer=adam:lr=0.001"]).jobs())
-    assert sorted(name for name, job in graph.jobs.items() if isinstance(job, Train)) == [
+    assert sorted(name for name, job in graph.jobs.items() if isinstance(job, TrainJob)) == [
         "adam", "base", "resnet-width-4-blocks-1",
     ]  # fmt: skip
     training = graph.jobs["adam"]
-    assert isinstance(training, Train)
+    assert isinstance(training, TrainJob)
     assert training.changes == (*QUICK, "train.optimizer=adam:lr=0.001", "train.seed=0")
 
 
 def test_every_recipe_is_varied() -> None:
     recipes = ["desk/digits/madry", "small=desk/mnist/trades"]
     graph = Graph.of(study(recipe=recipes, set=[], vary="both=train.batch=32;model.spec=lenet").jobs())
-    trainings = {name: job for name, job in graph.jobs.items() if isinstance(job, Train)}
+    trainings = {name: job for name, job in graph.jobs.items() if isinstance(job, TrainJob)}
     assert sorted(trainings) == ["digits-madry", "digits-madry-both", "small", "small-both"]
     assert trainings["small-both"].changes == ("train.batch=32", "model.spec=lenet", "train.seed=0")
 
@@ -166,18 +166,18 @@ def test_what_cannot_be_varied(options: dict[str, object], message: str) -> None
 
 def test_the_study_tells_what_its_audits_say(tmp_path: Path) -> None:
     vary = ["thin=model.spec=resnet:width=4,blocks=1"]
-    outcome = studies.run(study(vary=vary, attack="pgd-2", per_class=8), tmp_path)
+    result = studies.run(study(vary=vary, attack="pgd-2", per_class=8), tmp_path)
     audits = {name: cw.Audit.load(tmp_path / "jobs" / f"{name}-audit") for name in ("base", "thin")}
-    table = outcome.tables["variants"].set_index("variant")
+    table = result.tables["variants"].set_index("variant")
     for name, audit in audits.items():
         own = audit.by_class()
         assert table.loc[name, "robust (%)"] == pytest.approx(100 * own["correct"].sum() / own["n"].sum())
         assert table.loc[name, "worst (%)"] == pytest.approx(100 * own["accuracy"].min())
         assert table.loc[name, "clean (%)"] == pytest.approx(100 * audit.by_class("clean")["accuracy"].mean())
-    pairs = outcome.tables["agreement"].set_index("accuracy")
+    pairs = result.tables["agreement"].set_index("accuracy")
     expected = agreement.compute(audits["base"].rows("clean"), audits["thin"].rows("clean"))
     assert pairs.loc["clean", "rho"] == pytest.approx(expected.spearman, nan_ok=True)
-    nothing_decided(outcome)
-    assert [claim.source for claim in outcome.claims] == ["benz2020:section3.1"] * 3
+    nothing_decided(result)
+    assert [claim.source for claim in result.claims] == ["benz2020:section3.1"] * 3
     assert (tmp_path / "figures" / "robustness.svg").is_file()
-    assert any("trained once" in line for line in outcome.notes)
+    assert any("trained once" in line for line in result.notes)

@@ -10,7 +10,7 @@ import pytest
 import classwise as cw
 from classwise import studies
 from classwise.core.errors import UserError
-from classwise.studies.runner.graph import Train
+from classwise.studies.runner.graph import TrainJob
 from classwise.training import recipe
 from quick import QUICK, nothing_decided
 
@@ -35,8 +35,8 @@ def test_the_weights_of_all_classes_have_mean_one(found: Found) -> None:
 
 
 def test_levels_are_those_of_the_audits(found: Found) -> None:
-    out, outcome = found
-    table = outcome.tables["weights"].set_index("weight")
+    out, result = found
+    table = result.tables["weights"].set_index("weight")
     accuracies = {
         value: cw.Audit.load(out / "jobs" / f"weight-{value:g}-audit").by_class()["accuracy"] for value in table.index
     }
@@ -44,20 +44,22 @@ def test_levels_are_those_of_the_audits(found: Found) -> None:
     for value, own in accuracies.items():
         assert table.loc[value, "average (%)"] == pytest.approx(100 * own.mean())
         assert table.loc[value, "worst (%)"] == pytest.approx(100 * own.min())
-    changed = outcome.tables["changes"].query("weight == 2.5 and `class` != '(average)'")["change (points)"]
+    changed = result.tables["changes"].query("weight == 2.5 and `class` != '(average)'")["change (points)"]
     np.testing.assert_allclose(changed, 100 * (accuracies[2.5] - accuracies[1.0]), atol=1e-9)
 
 
 def test_the_claims_go_from_the_least_to_the_middle_to_the_largest(found: Found) -> None:
-    _, outcome = found
-    nothing_decided(outcome)
-    assert [claim.numbers[:17] for claim in outcome.claims] == ["weight 0.5 to 1: "] * 2 + ["weight 1 to 2.5: "]
+    _, result = found
+    nothing_decided(result)
+    assert [claim.numbers[:17] for claim in result.claims] == ["weight 0.5 to 1: "] * 2 + ["weight 1 to 2.5: "]
 
 
 def test_the_paper_sweeps_shares_of_a_total_of_one() -> None:
     """Cat at 0.05 to 0.25 of ten classes, the others (1 − w)/9; a share of 0.1 is the recipe as it is."""
     jobs = studies.parse("weight", {"class_name": ["cat"]}).jobs()
-    trainings = {job.name: recipe.load(job.recipe, job.changes).method.weight for job in jobs if isinstance(job, Train)}
+    trainings = {
+        job.name: recipe.load(job.recipe, job.changes).method.weight for job in jobs if isinstance(job, TrainJob)
+    }
     assert list(trainings) == ["weight-0.5", "weight-1", "weight-1.5", "weight-2", "weight-2.5"]
     assert trainings.pop("weight-1") == 1.0
     for share, own in zip((0.05, 0.15, 0.2, 0.25), trainings.values(), strict=True):

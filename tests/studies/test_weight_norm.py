@@ -25,28 +25,28 @@ def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 def test_norms_are_those_of_the_last_layers_rows(
     found: tuple[Path, studies.StudyResult], models: dict[str, Path]
 ) -> None:
-    _, outcome = found
+    _, result = found
     weight = cw.load_model(models["madry"] / "best.pt").head.weight.detach().numpy()
-    norms = outcome.tables["norms"].query("model == 'madry'")["norm"]
+    norms = result.tables["norms"].query("model == 'madry'")["norm"]
     np.testing.assert_allclose(norms, np.sqrt((weight**2).sum(axis=1)), rtol=1e-5)
 
 
 def test_accuracies_are_the_audits(found: tuple[Path, studies.StudyResult]) -> None:
-    out, outcome = found
+    out, result = found
     audit = cw.Audit.load(out / "jobs" / "madry-audit")
-    shown = outcome.tables["norms"].query("model == 'madry'")["robust"]
+    shown = result.tables["norms"].query("model == 'madry'")["robust"]
     np.testing.assert_allclose(shown, 100 * audit.by_class()["accuracy"])
 
 
 def test_each_model_gets_a_verdict_and_everything_is_written(found: tuple[Path, studies.StudyResult]) -> None:
-    out, outcome = found
-    nothing_decided(outcome)
-    assert [claim.source for claim in outcome.claims] == ["tian2020:figure4"] * 2
+    out, result = found
+    nothing_decided(result)
+    assert [claim.source for claim in result.claims] == ["tian2020:figure4"] * 2
     assert len(pd.read_csv(out / "tables" / "norms.csv")) == 20
     assert (out / "figures" / "weight_norm.svg").read_text().startswith("<svg")
     assert "## Claims" in (out / "study.md").read_text()
     written = json.loads((out / "claims.json").read_text())
-    assert [claim["test"] for claim in written] == [claim.test for claim in outcome.claims]
+    assert [claim["test"] for claim in written] == [claim.test for claim in result.claims]
 
 
 @pytest.mark.parametrize(

@@ -81,13 +81,13 @@ def study(
     given = _options(context.args, name)
     _check_known(given, name, context)
     chosen = studies.parse(name, given)
-    place, resources = _where(root, download, device, trust, jobs, cpus, gpus, retries)
+    environment, resources = _where(root, download, device, trust, jobs, cpus, gpus, retries)
     folder = out or Path("runs") / name
     if dry_run:
-        _show_plan(chosen, folder, place, resources, _given(use), pool)
+        _show_plan(chosen, folder, environment, resources, _given(use), pool)
         return
-    outcome = _conduct(chosen, folder, place, engine, resources, _given(use), pool, progress)
-    _finish(outcome, folder, chosen.title, dataclasses.asdict(chosen))
+    result = _run(chosen, folder, environment, engine, resources, _given(use), pool, progress)
+    _finish(result, folder, chosen.title, dataclasses.asdict(chosen))
 
 
 def reproduce(
@@ -122,15 +122,15 @@ def reproduce(
     if name is None:
         raise UserError("which table or figure? classwise reproduce --list names them, e.g. tian2021:table1.")
     plan = reproductions.plan(name, scale)
-    place, resources = _where(root, download, device, trust, jobs, cpus, gpus, retries)
+    environment, resources = _where(root, download, device, trust, jobs, cpus, gpus, retries)
     above = Path("runs") / "reproduce" / scale
     folder, pool = out or above / name.replace(":", "-"), pool or above / "jobs"
     if dry_run:
-        _show_reproduction(plan, folder, place, resources, _given(use), pool)
+        _show_reproduction(plan, folder, environment, resources, _given(use), pool)
         return
-    outcome = _conduct(plan.study, folder, place, engine, resources, _given(use), pool, progress)
+    result = _run(plan.study, folder, environment, engine, resources, _given(use), pool, progress)
     title = f"{plan.item.title} ({name}, {scale} scale)"
-    _finish(reproductions.with_outcome(plan, outcome), folder, title, {"paper": plan.item.citation})
+    _finish(reproductions.with_printed_numbers(plan, result), folder, title, {"paper": plan.item.citation})
 
 
 def _show_list() -> None:
@@ -158,14 +158,14 @@ def _show_list() -> None:
 
 
 def _show_reproduction(
-    plan: ReproductionPlan, folder: Path, place: Any, resources: Any, use: Mapping[str, Path], pool: Path | None
+    plan: ReproductionPlan, folder: Path, environment: Any, resources: Any, use: Mapping[str, Path], pool: Path | None
 ) -> None:
     """The jobs of a plan at the price that is counted for them, and what is not as in the paper."""
     from classwise.studies.reproduction import cost
     from classwise.studies.runner.graph import Graph
 
     counted = cost.seconds(Graph.of(plan.study.jobs()))
-    _show_plan(plan.study, folder, place, resources, use, pool, counted=counted, budget=0.0)
+    _show_plan(plan.study, folder, environment, resources, use, pool, counted=counted, budget=0.0)
     console = Console()
     console.print("Times are counted, to a factor of two.", style="dim")
     if plan.differs:
@@ -254,8 +254,8 @@ def _where(
     from classwise.studies.runner.engines import Resources
     from classwise.studies.runner.work import Environment
 
-    place = Environment(None if root is None else str(root), download, device, trust=trust)
-    return place, Resources(jobs, cpus, gpus, retries)
+    environment = Environment(root=None if root is None else str(root), download=download, device=device, trust=trust)
+    return environment, Resources(jobs, cpus, gpus, retries)
 
 
 def _given(use: list[str] | None) -> dict[str, Path]:
@@ -264,10 +264,10 @@ def _given(use: list[str] | None) -> dict[str, Path]:
     return {name: Path(folder).expanduser() for name, folder in pairs}
 
 
-def _conduct(
+def _run(
     chosen: Study,
     folder: Path,
-    place: Any,
+    environment: Any,
     engine: str,
     resources: Any,
     use: Mapping[str, Path],
@@ -279,7 +279,14 @@ def _conduct(
     with _watching(progress) as watch:
         try:
             return run_jobs(
-                chosen, folder, place=place, engine_spec=engine, resources=resources, use=use, pool=pool, watch=watch
+                chosen,
+                folder,
+                environment=environment,
+                engine_spec=engine,
+                resources=resources,
+                use=use,
+                pool=pool,
+                watch=watch,
             )
         except KeyboardInterrupt as stop:
             Console(stderr=True).print(f"stopped; the same command resumes in {escape(str(folder))}.", soft_wrap=True)
@@ -304,7 +311,7 @@ def _watching(wanted: bool | None) -> Iterator[Callable[[str, int, int], None]]:
 def _show_plan(
     chosen: Study,
     folder: Path,
-    place: Any,
+    environment: Any,
     resources: Any,
     use: Mapping[str, Path],
     pool: Path | None,
@@ -316,7 +323,7 @@ def _show_plan(
     from classwise.studies.runner.study import check_given
     from classwise.studies.runner.work import Workspace
 
-    workspace = Workspace(folder, Graph.of(chosen.jobs()), place, pool)
+    workspace = Workspace(folder, Graph.of(chosen.jobs()), environment, pool)
     for name, given in use.items():
         check_given(workspace, name, given)
     with Console(stderr=True).status("planning …") as status:
@@ -331,21 +338,21 @@ def _show_plan(
     show(found, resources)
 
 
-def _finish(outcome: StudyResult, folder: Path, title: str, settings: Mapping[str, object]) -> None:
+def _finish(result: StudyResult, folder: Path, title: str, settings: Mapping[str, object]) -> None:
     """Write what a study came to, and show it."""
     from classwise.show import tables
     from classwise.studies.runner.result import shown, words, write
 
-    write(outcome, folder, title, settings)
+    write(result, folder, title, settings)
     console = Console()
-    for name, frame in outcome.tables.items():
+    for name, frame in result.tables.items():
         console.print(f"\n[bold]{escape(name.replace('_', ' '))}[/]")
         for piece in tables.terminal(shown(frame), words(frame), console.width, most=40):
             console.print(piece)
     styles = {"held": "green", "did not hold": "red"}
-    if outcome.claims:
+    if result.claims:
         console.print()
-    for claim in outcome.claims:
+    for claim in result.claims:
         console.print(
             f"[{styles.get(claim.verdict, 'yellow')}]{claim.verdict}[/]: {escape(claim.text)} "
             f"[dim]{escape(claim.numbers)} ({escape(claim.source)}; test: {escape(claim.test)})[/]",

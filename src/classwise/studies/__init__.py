@@ -2,7 +2,7 @@
 
     studies.run(studies.parse("weight-norm", {"model": ["runs/trades/best.pt"]}), "runs/norms")
 
-A study says which trainings and audits it needs (`jobs`) and what it makes of them (`outcome`): tables, figures, and
+A study says which trainings and audits it needs (`jobs`) and what it makes of them (`result`): tables, figures, and
 for each claim of the papers whether it held. Names are imported when first used: a process that does one job needs
 neither figures nor, often, torch.
 """

@@ -32,8 +32,8 @@ from classwise.metrics import accuracy, agreement, cv, mcd, overall
 from classwise.show import figures
 from classwise.show.figures import discrepancy
 from classwise.stats.intervals import Array, ratio
-from classwise.studies.runner.graph import Audit, StudyJob
-from classwise.studies.runner.models_under_study import ModelUnderStudy, subjects
+from classwise.studies.runner.graph import AuditJob, StudyJob
+from classwise.studies.runner.models_under_study import ModelUnderStudy, Setting, from_checkpoint
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
 from classwise.studies.shared import extremes
@@ -64,12 +64,12 @@ class Attacks(OfModels):
     def jobs(self) -> list[StudyJob]:
         surrogate, defences = self._roles()
         found: list[StudyJob] = [*surrogate.jobs] if surrogate else []
-        for subject in defences:
-            found += [*subject.jobs, *(self._audit(subject, attack, surrogate) for attack in self.attack)]
+        for model in defences:
+            found += [*model.jobs, *(self._audit(model, attack, surrogate) for attack in self.attack)]
         return found
 
-    def outcome(self, done: Done) -> StudyResult:
-        defences = [subject.name for subject in self._roles()[1]]
+    def result(self, done: Done) -> StudyResult:
+        defences = [model.name for model in self._roles()[1]]
         audits = {(d, a): done.audit(f"{d}-{_slug(a)}") for d in defences for a in self.attack}
         runs: Runs = {key: audit.rows() for key, audit in audits.items()}
         clean = {(d, CLEAN): audits[d, max(self.attack, key=lambda a: len(runs[d, a]))].rows(CLEAN) for d in defences}
@@ -89,10 +89,10 @@ class Attacks(OfModels):
 
     def _roles(self) -> tuple[ModelUnderStudy | None, list[ModelUnderStudy]]:
         """The surrogate, where transfer needs one, and the models that are attacked."""
-        found = self.subjects()
+        found = self.models()
         if not any(_needs_surrogate(attack) for attack in self.attack):
             return None, found
-        named = {subject.name: subject for subject in found}
+        named = {model.name: model for model in found}
         if self.surrogate in named:
             chosen = named.pop(self.surrogate)
             if not named:
@@ -103,16 +103,17 @@ class Attacks(OfModels):
                 f"transfer crafts on a standardly trained model, and {self.surrogate!r} is none: give --surrogate "
                 f"one of {', '.join(named)}, or a checkpoint; or name the attacks you want without transfer."
             )
-        return subjects([self.surrogate], (), (), found[0].data, found[0].eps, found[0].norm)[0], found
+        same = Setting(found[0].data, found[0].eps, found[0].norm)
+        return from_checkpoint(self.surrogate, same), found
 
-    def _audit(self, subject: ModelUnderStudy, attack: str, surrogate: ModelUnderStudy | None) -> Audit:
+    def _audit(self, model: ModelUnderStudy, attack: str, surrogate: ModelUnderStudy | None) -> AuditJob:
         given = attack
         if surrogate is not None and _needs_surrogate(attack):
-            given = f"{attack}{',' if ':' in attack else ':'}model={surrogate.model}"
+            given = f"{attack}{',' if ':' in attack else ':'}model={surrogate.checkpoint}"
         size = self.per_class
         if _name(attack) in _SLOW:
             size = min(self.slow_per_class, size or self.slow_per_class)
-        return subject.audit(_slug(attack), [given], per_class=size, seed=self.seed, protocol=self.protocol)
+        return model.audit(_slug(attack), [given], per_class=size, seed=self.seed, protocol=self.protocol)
 
     def _gains(self, defence: str, runs: Runs) -> list[tuple[Any, ...]]:
         """For each two attacks the slope of the loss on the robustness under the weaker one."""

@@ -21,8 +21,8 @@ from classwise.core.errors import UserError, index_of, unknown
 from classwise.core.records import Protocol
 from classwise.data import class_names as known_classes
 from classwise.data.background import MEAN, NOISE, rgb
-from classwise.studies.runner.graph import Derive, StudyJob
-from classwise.studies.runner.models_under_study import ModelUnderStudy, recipe_subject
+from classwise.studies.runner.graph import DeriveJob, StudyJob
+from classwise.studies.runner.models_under_study import ModelUnderStudy, from_recipe
 from classwise.studies.runner.result import Done, StudyResult
 from classwise.studies.runner.study import OfModels
 from classwise.studies.shared import background_pictures, replaced_background, shared_background
@@ -78,12 +78,12 @@ class Background(OfModels):
     def jobs(self) -> list[StudyJob]:
         return [*(self._mnist_jobs() if self._has_mnist else ()), *(self._white_jobs() if self._has_white else ())]
 
-    def outcome(self, done: Done) -> StudyResult:
+    def result(self, done: Done) -> StudyResult:
         parts = []
         if self._has_mnist:
             audits = {pairing: done.audit(f"on-{pairing}-audit") for pairing in self._pairings}
             digits = background_pictures.shown(done.folder(_DIGITS))
-            parts += [shared_background.outcome(audits), background_pictures.outcome(_DIGITS, digits)]
+            parts += [shared_background.result(audits), background_pictures.result(_DIGITS, digits)]
         if self._has_white:
             parts.append(self._white(done))
         return StudyResult(
@@ -94,8 +94,8 @@ class Background(OfModels):
             merged([part.data for part in parts]),
         )
 
-    def _audit(self, subject: ModelUnderStudy, suffix: str, attack: str, per_class: int | None = None) -> StudyJob:
-        return subject.audit(suffix, [attack], per_class=per_class, seed=self.seed, protocol=self.protocol)
+    def _audit(self, model: ModelUnderStudy, suffix: str, attack: str, per_class: int | None = None) -> StudyJob:
+        return model.audit(suffix, [attack], per_class=per_class, seed=self.seed, protocol=self.protocol)
 
     # ---- digits that share a background ------------------------------------------------------------------------------
 
@@ -113,13 +113,13 @@ class Background(OfModels):
         for pairing in self._pairings:
             data = json.dumps(f"coloured:of={grey},colours={pairing}")
             changes = (f"threat.eps={self.mnist_eps}", *self.mnist_set, f"data.name={data}")
-            subject = recipe_subject(f"on-{pairing}", self.mnist_recipe, changes)
+            model = from_recipe(f"on-{pairing}", self.mnist_recipe, changes)
             made += [
-                *subject.jobs,
-                subject.audit("audit", [self.mnist_attack], per_class=self.per_class, seed=self.seed),
+                *model.jobs,
+                model.audit("audit", [self.mnist_attack], per_class=self.per_class, seed=self.seed),
             ]
         shown = {pairing: f"coloured:of={grey},colours={pairing}" for pairing in self._pairings}
-        return [*made, Derive(_DIGITS, f"{background_pictures.__name__}:take_digits", {"data": shown})]
+        return [*made, DeriveJob(_DIGITS, f"{background_pictures.__name__}:take_digits", {"data": shown})]
 
     # ---- another background at inference -----------------------------------------------------------------------------
 
@@ -137,9 +137,9 @@ class Background(OfModels):
 
     def _checked(self) -> list[ModelUnderStudy]:
         """The models, all for one data set, the adjusted one among them; one that is not comes first."""
-        found = self.subjects()
+        found = self.models()
         require_same_setting(found)
-        names = [subject.name for subject in found]
+        names = [model.name for model in found]
         if self.adjusted is not None and self.adjusted not in names:
             raise unknown("model (--adjusted)", self.adjusted, names)
         if [self.adjusted] == names:
@@ -147,7 +147,7 @@ class Background(OfModels):
         known = known_classes(found[0].data)
         if self.class_name is not None and known is not None:
             index_of(self.class_name, known, f"class of {found[0].data}")
-        return sorted(found, key=lambda subject: subject.name == self.adjusted)
+        return sorted(found, key=lambda model: model.name == self.adjusted)
 
     def _white_jobs(self) -> list[StudyJob]:
         found = self._checked()
@@ -162,11 +162,11 @@ class Background(OfModels):
             "others": self.others,
             "seed": self.seed,
         }
-        made: list[StudyJob] = [Derive(_MASKS, f"{background_pictures.__name__}:make_masks", arguments)]
-        for subject in found:
-            made += subject.jobs
-            made.append(self._audit(subject, "audit", self.attack, self.per_class))
-            made += [self._audit(self._on(subject, view), view.job, self.attack) for view in self._views]
+        made: list[StudyJob] = [DeriveJob(_MASKS, f"{background_pictures.__name__}:make_masks", arguments)]
+        for model in found:
+            made += model.jobs
+            made.append(self._audit(model, "audit", self.attack, self.per_class))
+            made += [self._audit(self._on(model, view), view.job, self.attack) for view in self._views]
         shown = {
             "data": data,
             "replaced": self._on(first, self._views[0]).data,
@@ -174,15 +174,15 @@ class Background(OfModels):
             "changed": f"{{{first.name}-{self._views[0].job}}}",
             "class_name": self.class_name,
         }
-        return [*made, Derive(_PICTURES, f"{background_pictures.__name__}:take_pictures", shown)]
+        return [*made, DeriveJob(_PICTURES, f"{background_pictures.__name__}:take_pictures", shown)]
 
-    def _on(self, subject: ModelUnderStudy, view: View) -> ModelUnderStudy:
+    def _on(self, model: ModelUnderStudy, view: View) -> ModelUnderStudy:
         """The same model for images on another background."""
-        data = view.data(subject.data, f"{{{_MASKS}}}", self.seed)
-        return dataclasses.replace(subject, data=data)
+        data = view.data(model.data, f"{{{_MASKS}}}", self.seed)
+        return dataclasses.replace(model, data=data)
 
     def _white(self, done: Done) -> StudyResult:
-        names = [subject.name for subject in self._checked()]
+        names = [model.name for model in self._checked()]
         models = {}
         for model in names:
             suffixes = {ORIGINAL: "audit", **{view.name: view.job for view in self._views}}
@@ -203,7 +203,7 @@ class Background(OfModels):
                 "most_robust": replaced_background.most_robust(first, quality, name),
                 "masks": replaced_background.quality_by_class(quality, audit.records.class_names),
             },
-            background_pictures.outcome(_PICTURES, pictures).figures,
+            background_pictures.result(_PICTURES, pictures).figures,
             [
                 *replaced_background.claims(models, name, self.adjusted),
                 replaced_background.bright(names[0], first, quality, name),
@@ -213,7 +213,7 @@ class Background(OfModels):
                 "left out everywhere. The paper uses all images, with masks made by hand.",
                 *([] if is_the_papers(self.attack) else [PAPERS_ATTACK.format(self.attack)]),
             ],
-            background_pictures.outcome(_PICTURES, pictures).data,
+            background_pictures.result(_PICTURES, pictures).data,
         )
 
 

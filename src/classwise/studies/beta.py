@@ -58,7 +58,7 @@ class Beta(Variants):
         changed = {value: (class_values("beta", names, value, base),) for value in self._values(base) if value != base}
         return [Variant(f"beta-{value:g}", self.recipe, changed.get(value, ())) for value in self._values(base)]
 
-    def outcome(self, done: Done) -> StudyResult:
+    def result(self, done: Done) -> StudyResult:
         recipe = with_setting(self.recipe, self.set, "beta")
         names, base = chosen(recipe, self.class_name), one_value(recipe, "beta")
         rows = [self.rows(done, variant) for variant in self.variants()]

@@ -60,21 +60,21 @@ class ClassBias(UnderAttack):
     def jobs(self) -> list[StudyJob]:
         self._pairs()
         over_epochs = [
-            model.audit(_epoch_audit(epoch), [self.attack_on(subject)], **self.audit_options())
-            for subject in self.trained()
-            for epoch, model in kept(subject)
+            model.audit(_epoch_audit(epoch), [self.attack_on(model)], **self.audit_options())
+            for model in self.trained()
+            for epoch, model in kept(model)
         ]
         return self.audited() + over_epochs
 
-    def outcome(self, done: Done) -> StudyResult:
+    def result(self, done: Done) -> StudyResult:
         pairs = self._pairs()
-        audits = {subject.name: done.audit(f"{subject.name}-audit") for subject in self.subjects()}
+        audits = {model.name: done.audit(f"{model.name}-audit") for model in self.models()}
         histories = {each.name: rows for each in self.trained() if (rows := _history(done, each)) is not None}
         found = [_Comparison(model, audits[model.name], audits[own.name].rows(CLEAN)) for model, own in pairs]
         tables = {
-            "spread": pd.DataFrame([row for each in self.subjects() for row in _spread(each, audits[each.name])]),
+            "spread": pd.DataFrame([row for each in self.models() for row in _spread(each, audits[each.name])]),
             "against_standard": pd.DataFrame([row for each in found for row in each.rows()]),
-            "classes": pd.concat([_classes(each, audits[each.name]) for each in self.subjects()], ignore_index=True),
+            "classes": pd.concat([_classes(each, audits[each.name]) for each in self.models()], ignore_index=True),
         }
         robust = {model.name: histories[model.name] for model, _ in pairs if model.name in histories}
         if robust:
@@ -99,8 +99,8 @@ class ClassBias(UnderAttack):
     def _off_average(self, audits: Mapping[str, Audit]) -> dict[str, Chart]:
         """How far each class is off the average, of the models of each data set (Benz et al. 2020, Figures 1 and 2)."""
         by_data: dict[str, dict[str, dict[str, Records]]] = {}
-        for subject in self.subjects():
-            by_data.setdefault(subject.data, {})[subject.name] = _kinds(audits[subject.name])
+        for model in self.models():
+            by_data.setdefault(model.data, {})[model.name] = _kinds(audits[model.name])
         return {
             "discrepancy" if len(by_data) == 1 else f"discrepancy_{safe_name(data)}": discrepancy.draw(
                 discrepancy.rows_of(models)
@@ -110,24 +110,24 @@ class ClassBias(UnderAttack):
 
     def _on_held_out(self, histories: Mapping[str, pd.DataFrame]) -> list[str]:
         """The models whose epochs were measured on held-out images alone."""
-        return [subject.name for subject in self.trained() if subject.name in histories and not any(kept(subject))]
+        return [model.name for model in self.trained() if model.name in histories and not any(kept(model))]
 
     def _pairs(self) -> list[tuple[ModelUnderStudy, ModelUnderStudy]]:
         """Each adversarially trained model with the standard one of its data."""
         by_data: dict[str, list[ModelUnderStudy]] = {}
-        for subject in self.subjects():
-            by_data.setdefault(subject.data, []).append(subject)
+        for model in self.models():
+            by_data.setdefault(model.data, []).append(model)
         pairs = []
         for data, own in by_data.items():
-            standard = [subject for subject in own if self.standard in subject.name.split("-")]
-            others = [subject for subject in own if subject not in standard]
+            standard = [model for model in own if self.standard in model.name.split("-")]
+            others = [model for model in own if model not in standard]
             if len(standard) != 1 or not others:
                 raise UserError(
                     f"of {data} there are {len(standard)} standard models and {len(others)} others; there must be one "
                     f"standard model, called {self.standard} or {data}-{self.standard}, and at least one other. "
                     "NAME=MODEL names a model, --standard WORD chooses another word."
                 )
-            pairs += [(subject, standard[0]) for subject in others]
+            pairs += [(model, standard[0]) for model in others]
         return pairs
 
 
@@ -211,14 +211,14 @@ def _epoch_audit(epoch: int) -> str:
     return f"epoch{epoch:04}-audit"
 
 
-def _history(done: Done, subject: ModelUnderStudy) -> pd.DataFrame | None:
+def _history(done: Done, model: ModelUnderStudy) -> pd.DataFrame | None:
     """The classes in each epoch of a model's training: on test images, of the epochs that it keeps; where it keeps
     none, on the images held out; None where there are none either."""
-    audits = {epoch: done.audit(f"{subject.name}-{_epoch_audit(epoch)}") for epoch, _ in kept(subject)}
+    audits = {epoch: done.audit(f"{model.name}-{_epoch_audit(epoch)}") for epoch, _ in kept(model)}
     if audits:
         rows = [{"epoch": epoch, **accuracies(own.rows(CLEAN), own.rows())} for epoch, own in audits.items()]
         return pd.DataFrame(rows)
-    folder = done.folder(subject.name) if subject.training is not None else Path(subject.model).parent
+    folder = done.folder(model.name) if model.training is not None else Path(model.checkpoint).parent
     if not (folder / "history.csv").is_file():
         return None
     history = epochs_figure.read(folder)
@@ -229,13 +229,13 @@ def _kinds(audit: Audit) -> dict[str, Records]:
     return {"clean": audit.rows(CLEAN), "robust": audit.rows()}
 
 
-def _spread(subject: ModelUnderStudy, audit: Audit) -> Iterator[dict[str, str | float]]:
+def _spread(model: ModelUnderStudy, audit: Audit) -> Iterator[dict[str, str | float]]:
     """How far the classes of a model lie apart, on clean images and under attack."""
     for kind, rows in _kinds(audit).items():
         mean, lowest, gap = average.estimate(rows), worst.compute(rows), widening.gap(rows)
         yield {
-            "data": subject.data,
-            "model": subject.name,
+            "data": model.data,
+            "model": model.name,
             "accuracy": kind,
             "n": mean.support,
             "average (%)": 100 * mean.value,
@@ -253,8 +253,8 @@ def _spread(subject: ModelUnderStudy, audit: Audit) -> Iterator[dict[str, str | 
         }
 
 
-def _classes(subject: ModelUnderStudy, audit: Audit) -> pd.DataFrame:
-    table = pd.DataFrame({"data": subject.data, "model": subject.name, "class": list(audit.records.class_names)})
+def _classes(model: ModelUnderStudy, audit: Audit) -> pd.DataFrame:
+    table = pd.DataFrame({"data": model.data, "model": model.name, "class": list(audit.records.class_names)})
     for kind, rows in _kinds(audit).items():
         found = accuracy.compute(rows)
         table["n"] = found.support

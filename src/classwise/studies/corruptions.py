@@ -26,7 +26,7 @@ from classwise.show.figures import corruptions as figure
 from classwise.stats import intervals
 from classwise.stats.correlation import Correlation, correlation, rank_test
 from classwise.stats.intervals import Array, sidak
-from classwise.studies.runner.graph import Derive, StudyJob
+from classwise.studies.runner.graph import DeriveJob, StudyJob
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
 from classwise.studies.runner.work import Environment
@@ -63,11 +63,11 @@ class Corruptions(OfModels):
 
     def jobs(self) -> list[StudyJob]:
         made: list[StudyJob] = []
-        for subject in self.subjects():
-            audit = subject.audit("audit", [self.attack], per_class=self.per_class, seed=self.seed)
+        for model in self.models():
+            audit = model.audit("audit", [self.attack], per_class=self.per_class, seed=self.seed)
             arguments = {
-                "model": subject.model,
-                "data": subject.data,
+                "model": model.checkpoint,
+                "data": model.data,
                 "corruptions": self.corruption,
                 "severities": self.severity,
                 "per_class": self.per_class,
@@ -75,11 +75,11 @@ class Corruptions(OfModels):
                 "released": self.released,
                 "frost": self.frost,
             }
-            made += [*subject.jobs, audit, Derive(f"{subject.name}-corrupted", f"{__name__}:answers", arguments)]
+            made += [*model.jobs, audit, DeriveJob(f"{model.name}-corrupted", f"{__name__}:answers", arguments)]
         return made
 
-    def outcome(self, done: Done) -> StudyResult:
-        names = [subject.name for subject in self.subjects()]
+    def result(self, done: Done) -> StudyResult:
+        names = [model.name for model in self.models()]
         audits = {name: done.audit(f"{name}-audit") for name in names}
         right = {name: done.table(f"{name}-corrupted", "corrupted.csv").astype({"class": str}) for name in names}
         charts = {name: figure.draw(right[name], _attacked(audits[name])) for name in names}
@@ -240,7 +240,7 @@ def second_half(labels: Array, positions: Array) -> Array:
 
 def answers(
     folder: Path,
-    place: Environment,
+    environment: Environment,
     model: str,
     data: str,
     corruptions: Sequence[str],
@@ -265,8 +265,8 @@ def answers(
                 if released
                 else f"corruption:of={data},kind={kind},severity={severity},seed={seed}{photographs}"
             )
-            found = load(spec, place.root, download=place.download).subset(per_class=per_class, seed=seed)
-            network = module_of(model, None, None, found, None, place.device)
+            found = load(spec, environment.root, download=environment.download).subset(per_class=per_class, seed=seed)
+            network = module_of(model, None, None, found, None, environment.device)
             right = label(network, found)[0] == found.labels
             counts = np.bincount(found.labels, minlength=found.num_classes)
             correct = np.bincount(found.labels, right, found.num_classes)

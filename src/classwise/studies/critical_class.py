@@ -56,7 +56,7 @@ class CriticalClass(Variants):
             ]
         return made
 
-    def outcome(self, done: Done) -> StudyResult:
+    def result(self, done: Done) -> StudyResult:
         base, *others = self.variants()
         levels, changes = [], []
         for kind, attack in (("robust", None), ("clean", CLEAN)):

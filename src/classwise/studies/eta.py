@@ -42,9 +42,9 @@ class Eta(Variants):
     def jobs(self) -> list[StudyJob]:
         if not self.autoattack_per_class:
             return super().jobs()
-        subjects = [self._subject(variant, seed) for variant in self.variants() for seed in self.seeds]
+        models = [self._model(variant, seed) for variant in self.variants() for seed in self.seeds]
         size = self.autoattack_per_class
-        return [*super().jobs(), *(each.audit(_SUITE, [_SUITE], per_class=size, seed=self.seed) for each in subjects)]
+        return [*super().jobs(), *(each.audit(_SUITE, [_SUITE], per_class=size, seed=self.seed) for each in models)]
 
     def variants(self) -> list[Variant]:
         own = float(with_setting(self.recipe, self.set, "eta").method.eta)  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ class Eta(Variants):
             *(Variant(f"eta-{value:g}", self.recipe, change) for value, change in changed.items()),
         ]
 
-    def outcome(self, done: Done) -> StudyResult:
+    def result(self, done: Done) -> StudyResult:
         base, *others = self.variants()
         etas = sorted(set(self.eta))
         table = []

@@ -24,7 +24,7 @@ from classwise.metrics import average, cv, rho, worst
 from classwise.show import figures
 from classwise.show.figures import radar, scatter
 from classwise.stats.intervals import Array
-from classwise.studies.runner.graph import Derive, StudyJob
+from classwise.studies.runner.graph import DeriveJob, StudyJob
 from classwise.studies.runner.models_under_study import ModelUnderStudy
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
@@ -54,34 +54,34 @@ class Fairness(OfModels):
     linear_epochs: int = 10
     protocol: Literal["any", "final"] = "any"
 
-    def subjects(self) -> list[ModelUnderStudy]:
+    def models(self) -> list[ModelUnderStudy]:
         """The base first; recipes that fine-tune start from it."""
-        found = super().subjects()
-        base = found.pop(index_of(self.base, [subject.name for subject in found], "model for --base"))
+        found = super().models()
+        base = found.pop(index_of(self.base, [model.name for model in found], "model for --base"))
         if not found:
             raise UserError(f"{base.name} is the base; give a model to compare with it, such as one of recipe wat.")
         require_same_setting([base, *found])
-        return [base, *(_fine_tuned(subject, base) for subject in found)]
+        return [base, *(_fine_tuned(model, base) for model in found)]
 
     def jobs(self) -> list[StudyJob]:
         found: list[StudyJob] = []
-        for subject in self.subjects():
+        for model in self.models():
             options = {"seed": self.seed, "protocol": self.protocol}
-            found += [*subject.jobs, subject.audit("audit", self.attack, per_class=self.per_class, **options)]
+            found += [*model.jobs, model.audit("audit", self.attack, per_class=self.per_class, **options)]
             if self.autoattack_per_class:
-                found.append(subject.audit(_SUITE, [_SUITE], per_class=self.autoattack_per_class, seed=self.seed))
+                found.append(model.audit(_SUITE, [_SUITE], per_class=self.autoattack_per_class, seed=self.seed))
         if self._bounded:
-            first = self.subjects()[0]
+            first = self.models()[0]
             settings = {"data": first.data, "eps": first.eps, "epochs": self.linear_epochs, "seed": self.seed}
-            found.append(Derive(_BOUND, "classwise.studies.shared.linear_bound:linear", settings))
+            found.append(DeriveJob(_BOUND, "classwise.studies.shared.linear_bound:linear", settings))
         return found
 
     @property
     def _bounded(self) -> bool:
         """Theorem 3 is about the L∞ ball."""
-        return self.linear_epochs > 0 and self.subjects()[0].norm == "linf"
+        return self.linear_epochs > 0 and self.models()[0].norm == "linf"
 
-    def outcome(self, done: Done) -> StudyResult:
+    def result(self, done: Done) -> StudyResult:
         runs = self._runs(done)
         drawn = {attack: resampled(list(own.values()), seed=self.seed) for attack, own in runs.items()}
         rows = [row for attack, own in runs.items() for row in _rows(attack, own, drawn[attack])]
@@ -101,7 +101,7 @@ class Fairness(OfModels):
 
     def _runs(self, done: Done) -> dict[str, dict[str, Records]]:
         """The rows of every model, the base first, by attack."""
-        names = [subject.name for subject in self.subjects()]
+        names = [model.name for model in self.models()]
         audits = {name: done.audit(f"{name}-audit") for name in names}
         runs = {attack: {n: audits[n].rows(attack) for n in names} for attack in (CLEAN, *parse(list(self.attack)))}
         if self.autoattack_per_class:
@@ -161,15 +161,15 @@ class Fairness(OfModels):
         return notes
 
 
-def _fine_tuned(subject: ModelUnderStudy, base: ModelUnderStudy) -> ModelUnderStudy:
+def _fine_tuned(model: ModelUnderStudy, base: ModelUnderStudy) -> ModelUnderStudy:
     """A recipe of a method that fine-tunes, without weights of its own, starts from the base's."""
-    if subject.training is None:
-        return subject
-    chosen = load(subject.training.recipe, subject.training.changes)
+    if model.training is None:
+        return model
+    chosen = load(model.training.recipe, model.training.changes)
     if not chosen.method.validates_first or chosen.model.weights is not None:
-        return subject
-    changes = (*subject.training.changes, f"model.weights={base.model}")
-    return dataclasses.replace(subject, training=dataclasses.replace(subject.training, changes=changes))
+        return model
+    changes = (*model.training.changes, f"model.weights={base.checkpoint}")
+    return dataclasses.replace(model, training=dataclasses.replace(model.training, changes=changes))
 
 
 def _rows(attack: str, own: Mapping[str, Records], drawn: Array) -> list[dict[str, Any]]:

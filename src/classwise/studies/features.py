@@ -38,8 +38,8 @@ from classwise.metrics import accuracy, agreement, cv, difference, mcd, overall,
 from classwise.models.penultimate import penultimate
 from classwise.show import figures
 from classwise.show.figures import forest
-from classwise.studies.runner.graph import Derive, StudyJob
-from classwise.studies.runner.models_under_study import ModelUnderStudy, recipe_subject
+from classwise.studies.runner.graph import DeriveJob, StudyJob
+from classwise.studies.runner.models_under_study import ModelUnderStudy, Setting, from_recipe
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
 from classwise.studies.runner.work import Environment
@@ -77,23 +77,23 @@ class Features(OfModels):
     def jobs(self) -> list[StudyJob]:
         sources = self._sources()
         found = [job for source in sources.values() for job in source.jobs]
-        for kind, subject in self._trained().items():
+        for kind, model in self._trained().items():
             settings = {
                 "kind": kind,
-                "model": sources[_SETS[kind]].model,
-                "data": subject.data,
+                "model": sources[_SETS[kind]].checkpoint,
+                "data": model.data,
                 "per_class": self.train_per_class,
                 "iterations": self.iterations if kind in ("robust", "non-robust") else self.attack_iterations,
                 "step": self.step,
                 "eps": self.attack_eps,
                 "seed": self.seed,
             }
-            audit = subject.audit("audit", [self.attack], per_class=self.per_class, seed=self.seed)
-            found += [Derive(f"{kind}-data", f"{__name__}:build", settings), *subject.jobs, audit]
+            audit = model.audit("audit", [self.attack], per_class=self.per_class, seed=self.seed)
+            found += [DeriveJob(f"{kind}-data", f"{__name__}:build", settings), *model.jobs, audit]
         return found
 
-    def outcome(self, done: Done) -> StudyResult:
-        audits = {kind: done.audit(f"{subject.name}-audit") for kind, subject in self._trained().items()}
+    def result(self, done: Done) -> StudyResult:
+        audits = {kind: done.audit(f"{model.name}-audit") for kind, model in self._trained().items()}
         clean = {kind: audit.rows(CLEAN) for kind, audit in audits.items()}
         robust = {kind: audit.rows() for kind, audit in audits.items()}
         return StudyResult(
@@ -109,7 +109,7 @@ class Features(OfModels):
 
     def _sources(self) -> dict[str, ModelUnderStudy]:
         """The robust and the standard model."""
-        found = {subject.name: subject for subject in self.subjects()}
+        found = {model.name: model for model in self.models()}
         for name in ("robust", "standard"):
             if name not in found:
                 raise UserError(
@@ -133,11 +133,11 @@ class Features(OfModels):
         recipe = self.retrain or (standard.training.recipe if standard.training else None)
         if recipe is None:
             raise UserError("which training shall be repeated on the sets built? Give --retrain RECIPE.")
-        found = {}
+        setting, found = Setting(standard.data, self.eps, self.norm), {}
         for kind in dict.fromkeys((_ORIGINAL, *sets)):
             name = json.dumps(f"arrays:file={{{kind}-data}}/images.npz")
             changes = (*self.set, f"data.name={name}")
-            found[kind] = recipe_subject(f"on-{kind}", recipe, changes, standard.data, self.eps, self.norm)
+            found[kind] = from_recipe(f"on-{kind}", recipe, changes, setting)
         return found
 
 
@@ -239,7 +239,7 @@ def _spread(clean: Mapping[str, Records], seed: int) -> Claim:
 
 def build(
     folder: Path,
-    place: Environment,
+    environment: Environment,
     kind: str,
     model: str,
     data: str,
@@ -250,8 +250,8 @@ def build(
     seed: int,
 ) -> None:
     """images.npz: training images of a kind with their labels; every kind from the same originals in the same order."""
-    images = load_data(data, place.root, "train", place.download).subset(per_class=per_class, seed=seed)
-    given = module_of(model, None, None, images, None, place.device)
+    images = load_data(data, environment.root, "train", environment.download).subset(per_class=per_class, seed=seed)
+    given = module_of(model, None, None, images, None, environment.device)
     device, rng = device_of(given), np.random.default_rng(seed)
     fast = accelerate(
         given, images.batch(np.arange(min(8, len(images))))[0].to(device)

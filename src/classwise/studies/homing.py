@@ -31,7 +31,7 @@ from classwise.stats import intervals
 from classwise.stats.intervals import Array
 from classwise.studies.runner.epochs import at_epoch
 from classwise.studies.runner.graph import StudyJob
-from classwise.studies.runner.models_under_study import ModelUnderStudy, recipe_subject
+from classwise.studies.runner.models_under_study import ModelUnderStudy, Setting, from_recipe
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import Study
 from classwise.studies.shared.together import EXACT, exact, mean_interval, smallest
@@ -67,14 +67,12 @@ class Homing(Study):
 
     def jobs(self) -> list[StudyJob]:
         options = {"seed": self.seed, "protocol": None if self.protocol == "any" else self.protocol}
-        subjects = [self._base(), *self._without().values()]
-        return [
-            job for subject in subjects for job in (*subject.jobs, subject.audit("audit", [self.attack], **options))
-        ]
+        models = [self._base(), *self._without().values()]
+        return [job for model in models for job in (*model.jobs, model.audit("audit", [self.attack], **options))]
 
-    def outcome(self, done: Done) -> StudyResult:
+    def result(self, done: Done) -> StudyResult:
         base = done.audit(f"{self._base().name}-audit").rows()
-        without = {name: done.audit(f"{subject.name}-audit").rows() for name, subject in self._without().items()}
+        without = {name: done.audit(f"{model.name}-audit").rows() for name, model in self._without().items()}
         broken = fates(base, without)
         counts, home = misclassified.compute(base), matrix(broken, base.class_names)
         effect = changes(base, without)
@@ -108,7 +106,8 @@ class Homing(Study):
         return self._model(Path(self.recipe[0]).stem, self._data())
 
     def _model(self, name: str, data: str, *changes: str) -> ModelUnderStudy:
-        made = recipe_subject(name, self.recipe[0], (*self.set, *changes), data, self.eps, self.norm, self.which)
+        setting = Setting(data, self.eps, self.norm)
+        made = from_recipe(name, self.recipe[0], (*self.set, *changes), setting, self.which)
         return at_epoch(made, self.epoch)
 
     def _data(self, *extra: str) -> str:

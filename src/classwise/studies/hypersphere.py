@@ -62,19 +62,19 @@ class Hypersphere(OfTemperatures):
     inv_temperature: tuple[float, ...] = (1.0, 5.0, 10.0, 50.0, 100.0, 300.0)
     margin: float = 2.0
 
-    def subjects(self) -> list[ModelUnderStudy]:
+    def models(self) -> list[ModelUnderStudy]:
         """The base first."""
-        found = super().subjects()
-        at = index_of(self.base, [subject.name for subject in found], "model for --base")
+        found = super().models()
+        at = index_of(self.base, [model.name for model in found], "model for --base")
         if len(found) < 2:
             raise UserError(f"{found[at].name} is the base; give a model to compare with it, such as one of recipe he.")
         require_same_setting(found)
-        return [found[at], *(subject for place, subject in enumerate(found) if place != at)]
+        return [found[at], *(model for place, model in enumerate(found) if place != at)]
 
     def jobs(self) -> list[StudyJob]:
-        return [job for subject in self.subjects() for job in (*subject.jobs, self.sweep(subject))]
+        return [job for model in self.models() for job in (*model.jobs, self.sweep(model))]
 
-    def outcome(self, done: Done) -> StudyResult:
+    def result(self, done: Done) -> StudyResult:
         sweeps = self.sweeps(done)
         gains = pd.DataFrame([row for name in list(sweeps)[1:] for row in _gains(name, sweeps)])
         tables = {"gains": gains, "classes": _classes(sweeps), "sweep": _percent(lines(sweeps))}

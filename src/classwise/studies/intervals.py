@@ -39,8 +39,8 @@ class Intervals(UnderAttack):
             raise UserError(f"--bins {self.bins}: cut 0 to 100% into two intervals or more, such as 10.")
         return self.audited()
 
-    def outcome(self, done: Done) -> StudyResult:
-        runs = {subject.name: done.audit(f"{subject.name}-audit").rows() for subject in self.subjects()}
+    def result(self, done: Done) -> StudyResult:
+        runs = {model.name: done.audit(f"{model.name}-audit").rows() for model in self.models()}
         ends = 100 * np.arange(self.bins + 1) / self.bins
         counts = {name: figure.count(accuracy.seen(rows), self.bins) for name, rows in runs.items()}
         return StudyResult(

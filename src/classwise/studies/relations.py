@@ -44,9 +44,9 @@ class Relations(UnderAttack):
     def jobs(self) -> list[StudyJob]:
         return self.audited()
 
-    def outcome(self, done: Done) -> StudyResult:
-        audits = {subject.name: done.audit(f"{subject.name}-audit") for subject in self.subjects()}
-        attacks = {subject.name: self.attack_on(subject) for subject in self.subjects()}
+    def result(self, done: Done) -> StudyResult:
+        audits = {model.name: done.audit(f"{model.name}-audit") for model in self.models()}
+        attacks = {model.name: self.attack_on(model) for model in self.models()}
         attacked = {name: audit.rows() for name, audit in audits.items()}
         clean = {name: audit.rows(CLEAN) for name, audit in audits.items()}
         found = pd.DataFrame(

@@ -26,7 +26,7 @@ from classwise.show import figures
 from classwise.show.figures import similarity as figure
 from classwise.stats.correlation import rank_test
 from classwise.stats.intervals import Array
-from classwise.studies.runner.graph import Derive, StudyJob
+from classwise.studies.runner.graph import DeriveJob, StudyJob
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
 from classwise.studies.runner.work import Environment
@@ -52,18 +52,18 @@ class Similarity(OfModels):
 
     def jobs(self) -> list[StudyJob]:
         found: list[StudyJob] = []
-        for subject in self.subjects():
+        for model in self.models():
             selection = {"per_class": self.per_class, "seed": self.seed}
-            logits = Derive(
-                f"{subject.name}-logits",
+            logits = DeriveJob(
+                f"{model.name}-logits",
                 f"{__name__}:mean_logits",
-                {"model": subject.model, "data": subject.data, **selection},
+                {"model": model.checkpoint, "data": model.data, **selection},
             )
-            found += [*subject.jobs, logits, subject.audit("audit", [self.attack], **selection)]
+            found += [*model.jobs, logits, model.audit("audit", [self.attack], **selection)]
         return found
 
-    def outcome(self, done: Done) -> StudyResult:
-        names = [subject.name for subject in self.subjects()]
+    def result(self, done: Done) -> StudyResult:
+        names = [model.name for model in self.models()]
         pairs = {name: self._pairs(done, name) for name in names}
         tests = pd.DataFrame([{"model": name, **self._test(own)} for name, own in pairs.items()])
         classes = pd.concat([self._classes(done, name, own) for name, own in pairs.items()], ignore_index=True)
@@ -191,11 +191,11 @@ def _percent(classes: pd.DataFrame) -> pd.DataFrame:
 
 
 def mean_logits(
-    folder: Path, place: Environment, model: str, data: str, per_class: int | None = None, seed: int = 0
+    folder: Path, environment: Environment, model: str, data: str, per_class: int | None = None, seed: int = 0
 ) -> None:
     """logits.csv: a row per class, the mean of the logits over its clean test images; empty for one without any."""
-    images = load_data(data, place.root, "test", place.download).subset(per_class=per_class, seed=seed)
-    module = module_of(model, None, None, images, None, place.device)
+    images = load_data(data, environment.root, "test", environment.download).subset(per_class=per_class, seed=seed)
+    module = module_of(model, None, None, images, None, environment.device)
     device = device_of(module)
     answers = []
     with torch.no_grad():

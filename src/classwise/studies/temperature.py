@@ -33,7 +33,7 @@ from classwise.results.audit_result import Audit
 from classwise.show import figures
 from classwise.show.figures import confidence, confidence_path
 from classwise.show.figures import temperature as figure
-from classwise.studies.runner.graph import Derive, StudyJob
+from classwise.studies.runner.graph import DeriveJob, StudyJob
 from classwise.studies.runner.result import Done, StudyResult
 from classwise.studies.runner.work import Environment
 from classwise.studies.shared import temperature_claims as verifier
@@ -69,13 +69,12 @@ class Temperature(OfTemperatures):
 
     def jobs(self) -> list[StudyJob]:
         found: list[StudyJob] = []
-        for subject in self.subjects():
-            audit = self.sweep(subject)
+        for model in self.models():
+            audit = self.sweep(model)
             common: dict[str, Any] = {
-                "model": subject.model,
-                "data": subject.data,
-                "eps": subject.eps,
-                **subject.norm_option,
+                "model": model.checkpoint,
+                "data": model.data,
+                **model.threat_arguments,
                 "attack": self.attack,
             }
             common |= {"inv_temperature": self.grid, "seed": self.seed}
@@ -84,10 +83,10 @@ class Temperature(OfTemperatures):
             if (inverse := self._followed()) is not None:
                 followed["followed"] = inverse
             found += [
-                *subject.jobs,
+                *model.jobs,
                 audit,
-                Derive(f"{subject.name}-gradients", f"{__name__}:gradients", {**common, **counted}),
-                Derive(f"{subject.name}-path", f"{__name__}:path", {**common, **followed}),
+                DeriveJob(f"{model.name}-gradients", f"{__name__}:gradients", {**common, **counted}),
+                DeriveJob(f"{model.name}-path", f"{__name__}:path", {**common, **followed}),
             ]
         return found
 
@@ -97,7 +96,7 @@ class Temperature(OfTemperatures):
             raise UserError(f"--followed {self.followed:g} is not in the grid of 1/T besides 1: {others}.")
         return self.followed
 
-    def outcome(self, done: Done) -> StudyResult:
+    def result(self, done: Done) -> StudyResult:
         sweeps = self.sweeps(done)
         sweep = pd.concat([_sweep(name, own, _dead(done, name)) for name, own in sweeps.items()], ignore_index=True)
         best = pd.DataFrame([_best(name, own, variant) for name, own in sweeps.items() for variant in VARIANTS])
@@ -217,7 +216,7 @@ def _with_ends(name: str, found: tuple[float, float, float]) -> dict[str, float]
 
 def gradients(
     folder: Path,
-    place: Environment,
+    environment: Environment,
     model: str,
     data: str,
     eps: str | float,
@@ -229,7 +228,7 @@ def gradients(
 ) -> None:
     """gradients.csv: at each 1/T, of how many images of each class the float32 gradient is exactly zero where PGD
     starts: inv_temperature, class, n, zero."""
-    images, module = _loaded(place, model, data)
+    images, module = _loaded(environment, model, data)
     images = images.subset(per_class=per_class, seed=seed)
     size, threat = images.num_classes, Threat(norm, spec.number(eps))
     zero = np.zeros((len(inv_temperature), size), dtype=np.int64)
@@ -254,7 +253,7 @@ def _without_gradient(module: nn.Module, rows: Rows, inv_temperature: float) -> 
 
 def path(
     folder: Path,
-    place: Environment,
+    environment: Environment,
     model: str,
     data: str,
     eps: str | float,
@@ -274,7 +273,7 @@ def path(
     own = Sweep.of(Audit.load(audit), attack, inv_temperature)
     best = own.best(False, own.others) if followed is None else followed
     chosen = _telling(own.pgd, own.rows[best, False]) if image is None else image
-    images, module = _loaded(place, model, data)
+    images, module = _loaded(environment, model, data)
     at = np.flatnonzero(images.positions == chosen)
     if not at.size:
         raise UserError(f"{data} has no test image {chosen}; give --image an index such as {images.positions[0]}.")
@@ -304,10 +303,10 @@ def _telling(pgd: Records, other: Records) -> int:
     return int(pgd.index[np.lexsort((pgd.index, ~right, ~(right & broken)))[0]])
 
 
-def _loaded(place: Environment, model: str, data: str) -> tuple[Images, nn.Module]:
+def _loaded(environment: Environment, model: str, data: str) -> tuple[Images, nn.Module]:
     """The test images and the model, as an audit loads them."""
-    images = images_of(data, place.root, "test", place.download, None, None)
-    return images, module_of(model, None, None, images, None, place.device).requires_grad_(False)
+    images = images_of(data, environment.root, "test", environment.download, None, None)
+    return images, module_of(model, None, None, images, None, environment.device).requires_grad_(False)
 
 
 def _started(attack: str, module: nn.Module, images: Images, threat: Threat, seed: int) -> Rows:

@@ -32,7 +32,7 @@ from classwise.models.penultimate import penultimate
 from classwise.show import figures
 from classwise.show.figures import features as figure
 from classwise.stats.intervals import Array, ratio
-from classwise.studies.runner.graph import Derive, StudyJob
+from classwise.studies.runner.graph import DeriveJob, StudyJob
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
 from classwise.studies.runner.work import Environment
@@ -60,23 +60,22 @@ class Tsne(OfModels):
 
     def jobs(self) -> list[StudyJob]:
         found: list[StudyJob] = []
-        for subject in self.subjects():
+        for model in self.models():
             settings = {
-                "model": subject.model,
-                "data": subject.data,
-                "eps": subject.eps,
-                **subject.norm_option,
+                "model": model.checkpoint,
+                "data": model.data,
+                **model.threat_arguments,
                 "attack": self.attack,
                 "per_class": self.per_class,
                 "perplexity": self.perplexity,
                 "neighbours": self.neighbours,
                 "seed": self.seed,
             }
-            found += [*subject.jobs, Derive(f"{subject.name}-map", f"{__name__}:mapped", settings)]
+            found += [*model.jobs, DeriveJob(f"{model.name}-map", f"{__name__}:mapped", settings)]
         return found
 
-    def outcome(self, done: Done) -> StudyResult:
-        names = [subject.name for subject in self.subjects()]
+    def result(self, done: Done) -> StudyResult:
+        names = [model.name for model in self.models()]
         maps = {name: done.table(f"{name}-map", "map.csv").astype({"class": str}) for name in names}
         means = pd.concat([separation(own).assign(model=name) for name, own in maps.items()], ignore_index=True)
         classes = pd.concat([by_class(own).assign(model=name) for name, own in maps.items()], ignore_index=True)
@@ -178,7 +177,7 @@ def _model_first(table: pd.DataFrame) -> pd.DataFrame:
 
 def mapped(
     folder: Path,
-    place: Environment,
+    environment: Environment,
     model: str,
     data: str,
     eps: str | float,
@@ -190,14 +189,14 @@ def mapped(
     norm: Norm = "linf",
 ) -> None:
     """map.csv: one row per image and kind: index, kind, class, group, its place on the map, silhouettes, neighbours."""
-    images = load_data(data, place.root, "test", place.download).subset(per_class=per_class, seed=seed)
+    images = load_data(data, environment.root, "test", environment.download).subset(per_class=per_class, seed=seed)
     if not 0 < perplexity < 2 * len(images):
         raise UserError(
             f"perplexity must lie between 0 and the number of points, {2 * len(images)}; got {perplexity:g}."
         )
     if not 0 < neighbours < len(images):
         raise UserError(f"neighbours must lie between 1 and the number of images less 1; got {neighbours}.")
-    module = module_of(model, None, None, images, None, place.device)
+    module = module_of(model, None, None, images, None, environment.device)
     names = np.asarray(images.class_names, dtype=object)[images.labels]
     group = {member: name for name, members in (images.superclasses or {}).items() for member in members}
     groups = np.array([group[name] for name in names], dtype=object) if group else None

@@ -71,7 +71,7 @@ class Universality(Variants):
             for change, settings in changes.items()
         ]
 
-    def outcome(self, done: Done) -> StudyResult:
+    def result(self, done: Done) -> StudyResult:
         variants = self.variants()
         robust, clean = (
             {variant.name: self.rows(done, variant, attack) for variant in variants} for attack in (None, CLEAN)
@@ -102,7 +102,7 @@ class Universality(Variants):
         """The variants of each data set, which can be compared."""
         found: dict[str, dict[str, Sequence[Records]]] = {}
         for variant in variants:
-            data = self._subject(variant, self.seeds[0]).data
+            data = self._model(variant, self.seeds[0]).data
             found.setdefault(data, {})[variant.name] = runs[variant.name]
         return found
 

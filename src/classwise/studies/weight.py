@@ -62,7 +62,7 @@ class Weight(Variants):
             made.append(Variant(f"weight-{value:g}", self.recipe, change))
         return made
 
-    def outcome(self, done: Done) -> StudyResult:
+    def result(self, done: Done) -> StudyResult:
         names = chosen(with_setting(self.recipe, self.set, "weight"), self.class_name)
         rows = [self.rows(done, variant) for variant in self.variants()]
         runs = dict(zip(self._values(), rows, strict=True))

@@ -18,7 +18,7 @@ from classwise.metrics import accuracy
 from classwise.show import figures
 from classwise.show.figures import weight_norm as figure
 from classwise.stats.correlation import rank_test
-from classwise.studies.runner.graph import Derive, StudyJob
+from classwise.studies.runner.graph import DeriveJob, StudyJob
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.work import Environment
 from classwise.studies.shared.together import RANKS
@@ -39,11 +39,13 @@ class WeightNorm(UnderAttack):
     standard: str | None = "standard"
 
     def jobs(self) -> list[StudyJob]:
-        norms = [Derive(f"{each.name}-norms", f"{__name__}:norms", {"model": each.model}) for each in self.subjects()]
+        norms = [
+            DeriveJob(f"{each.name}-norms", f"{__name__}:norms", {"model": each.checkpoint}) for each in self.models()
+        ]
         return [*self.audited(), *norms]
 
-    def outcome(self, done: Done) -> StudyResult:
-        rows = pd.concat([self._rows(done, subject.name) for subject in self.subjects()], ignore_index=True)
+    def result(self, done: Done) -> StudyResult:
+        rows = pd.concat([self._rows(done, model.name) for model in self.models()], ignore_index=True)
         tests = pd.DataFrame(
             [
                 {"model": model, "accuracy": kind, "rho": found.rho, "low": found.low, "high": found.high}
@@ -95,7 +97,7 @@ class WeightNorm(UnderAttack):
         return claims
 
 
-def norms(folder: Path, place: Environment, model: str) -> None:
+def norms(folder: Path, environment: Environment, model: str) -> None:
     """norms.csv: the Euclidean norm of each class's row of the last linear layer."""
     from torch import nn
 

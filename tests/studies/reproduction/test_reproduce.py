@@ -12,7 +12,7 @@ from classwise.core.errors import UserError
 from classwise.data import class_names
 from classwise.studies.reproduction import cost, reproduce
 from classwise.studies.reproduction.measured import READERS
-from classwise.studies.runner.graph import Audit, Graph, Train
+from classwise.studies.runner.graph import AuditJob, Graph, TrainJob
 from classwise.studies.runner.result import StudyResult
 
 CLASSES = class_names("cifar10")
@@ -63,8 +63,8 @@ def test_each_printed_number_finds_ours() -> None:
 
 
 def test_what_was_not_measured_is_left_empty() -> None:
-    outcome = attacks_outcome()
-    few = outcome.tables["robustness"].query("model != 'he'")
+    result = attacks_outcome()
+    few = result.tables["robustness"].query("model != 'he'")
     frame = reproduce.beside(reproduce.plan("tian2021:table1"), StudyResult({"robustness": few}))
     assert frame.loc[frame["row"].str.startswith("HE"), "ours"].isna().all()
     assert frame.loc[frame["row"].str.startswith("Madry"), "ours"].notna().all()
@@ -90,21 +90,21 @@ def swept(model: str, *grid: float) -> list[dict[str, object]]:
 
 
 def test_a_printed_temperature_finds_our_number_at_the_same_one() -> None:
-    outcome = StudyResult({"float32": pd.DataFrame(swept("mart", 2.0, 5.0))})
+    result = StudyResult({"float32": pd.DataFrame(swept("mart", 2.0, 5.0))})
     found = (
-        reproduce.beside(reproduce.plan("tian2021:table3"), outcome).dropna(subset="ours").set_index("column")["ours"]
+        reproduce.beside(reproduce.plan("tian2021:table3"), result).dropna(subset="ours").set_index("column")["ours"]
     )
     assert found.to_dict() == {
         "total": 55.0, "0": 60.0, "cv": 200.0, "mcd": 40.0,
         "change_total": -2.0, "change_0": -1.0, "change_cv": 5.0, "change_mcd": 1.0,
     }  # fmt: skip
-    changes = reproduce.beside(reproduce.plan("tian2020:table4"), outcome).dropna(subset="ours")
+    changes = reproduce.beside(reproduce.plan("tian2020:table4"), result).dropna(subset="ours")
     assert set(changes["row"]) == {"MART, 2"}  # 5 is not among the printed ones
 
 
 def test_both_rows_of_hypersphere_embedding_find_their_own_temperature() -> None:
-    outcome = StudyResult({"float32": pd.DataFrame(swept("he", 2.0, 5.0, 10.0, 50.0))})
-    frame = reproduce.beside(reproduce.plan("tian2021:table3"), outcome)
+    result = StudyResult({"float32": pd.DataFrame(swept("he", 2.0, 5.0, 10.0, 50.0))})
+    frame = reproduce.beside(reproduce.plan("tian2021:table3"), result)
     totals = frame[frame["column"] == "total"].set_index("row")["ours"].dropna()
     assert totals.to_dict() == {"HE, 5": 55.0, "HE, 50": 100.0}
 
@@ -161,9 +161,9 @@ def test_predictions_on_a_white_background_stand_beside_the_printed_ones_with_th
 
 def test_printed_numbers_come_first_and_misprints_and_differences_are_said() -> None:
     chosen = reproduce.plan("tian2021:table1", "desk")
-    outcome = reproduce.with_outcome(chosen, attacks_outcome())
-    assert next(iter(outcome.tables)) == "printed_and_measured"
-    assert any("width 16" in note for note in outcome.notes)
+    result = reproduce.with_printed_numbers(chosen, attacks_outcome())
+    assert next(iter(result.tables)) == "printed_and_measured"
+    assert any("width 16" in note for note in result.notes)
     assert not any("width 16" in note for note in reproduce.plan("tian2021:table1", "paper").sentences)
 
 
@@ -177,8 +177,8 @@ class TestCost:
     def test_trainings_and_audits_are_priced_by_their_passes(self) -> None:
         graph = Graph.of(
             [
-                Train("madry", "desk/mnist/madry"),
-                Audit("audit", "{madry}/best.pt", "mnist", ("pgd-20",), 0.3, {"per_class": 10}),
+                TrainJob("madry", "desk/mnist/madry"),
+                AuditJob("audit", "{madry}/best.pt", "mnist", ("pgd-20",), 0.3, {"per_class": 10}),
             ]
         )
         one = cost.forward("smallcnn", (1, 28, 28), 10)

@@ -9,7 +9,7 @@ import altair as alt
 import pandas as pd
 
 from classwise.studies.reproduction.several import Several
-from classwise.studies.runner.graph import Derive, StudyJob
+from classwise.studies.runner.graph import DeriveJob, StudyJob
 from classwise.studies.runner.result import StudyResult
 from classwise.studies.runner.study import Study
 
@@ -20,9 +20,9 @@ class One(Study):
     eta: float = 0.0
 
     def jobs(self) -> list[StudyJob]:
-        return [Derive(self.name, "m:f")]
+        return [DeriveJob(self.name, "m:f")]
 
-    def outcome(self, done: Any) -> StudyResult:
+    def result(self, done: Any) -> StudyResult:
         rows = pd.DataFrame({"of": [self.name]})
         return StudyResult(
             {"methods": rows},
@@ -36,12 +36,12 @@ class One(Study):
 def test_tables_of_all_but_the_first_bear_the_parts_name() -> None:
     study = Several(parts={"": One(name="a", eta=0.3), "cifar100": One(name="b")})
     assert [job.name for job in study.jobs()] == ["a", "b"]
-    outcome = study.outcome(None)  # type: ignore[arg-type]
-    assert {name: table["of"].tolist() for name, table in outcome.tables.items()} == {
+    result = study.result(None)  # type: ignore[arg-type]
+    assert {name: table["of"].tolist() for name, table in result.tables.items()} == {
         "methods": ["a"],
         "methods_cifar100": ["b"],
     }
-    assert list(outcome.figures) == list(outcome.data) == ["radar", "radar_cifar100"]
-    assert list(outcome.notes) == ["same", "own of a", "own of b"]
+    assert list(result.figures) == list(result.data) == ["radar", "radar_cifar100"]
+    assert list(result.notes) == ["same", "own of a", "own of b"]
     assert study.eta == 0.3  # an option of the first
     assert hash(study) == hash(Several(parts={"": One(name="a", eta=0.3), "cifar100": One(name="b")}))

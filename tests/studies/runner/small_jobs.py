@@ -1,4 +1,4 @@
-"""What tests of jobs share: a desk that is only planned."""
+"""What tests of jobs share: a workspace that is only planned."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from classwise.studies.runner.work import Environment, Workspace
 
 
 def planned(folder: Path, *jobs: StudyJob) -> Workspace:
-    """A desk of which nothing is written."""
+    """A workspace of which nothing is written."""
     return Workspace(folder, Graph.of(jobs), Environment())

@@ -12,7 +12,7 @@ import pytest
 
 from classwise.core.errors import UserError
 from classwise.studies.runner.engines import Resources, drive, engine, names
-from classwise.studies.runner.graph import Derive, Graph
+from classwise.studies.runner.graph import DeriveJob, Graph
 from classwise.studies.runner.work import Environment, Workspace
 from command_processes import running, wait_until
 
@@ -20,22 +20,22 @@ ERRANDS = """
 import os, signal, time
 from classwise.core.errors import UserError
 
-def note(folder, place, after="", wait=0.0):
+def note(folder, environment, after="", wait=0.0):
     with (folder / "calls.txt").open("a") as sink:
         sink.write(f"{os.getpid()} {os.environ['OMP_NUM_THREADS']}\\n")
     time.sleep(wait)
 
-def refuse(folder, place):
+def refuse(folder, environment):
     raise UserError("this cannot be done:\\n  give it up")
 
-def die_once(folder, place):
-    note(folder, place)
+def die_once(folder, environment):
+    note(folder, environment)
     if not (folder / "died").exists():
         (folder / "died").touch()
         os.kill(os.getpid(), signal.SIGKILL)
 
-def die(folder, place):
-    note(folder, place)
+def die(folder, environment):
+    note(folder, environment)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -51,11 +51,11 @@ def errands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
-def errand(name: str, function: str = "note", **arguments: object) -> Derive:
-    return Derive(name, f"errands_of_engines:{function}", arguments)
+def errand(name: str, function: str = "note", **arguments: object) -> DeriveJob:
+    return DeriveJob(name, f"errands_of_engines:{function}", arguments)
 
 
-def desk_of(folder: Path, *jobs: Derive) -> Workspace:
+def desk_of(folder: Path, *jobs: DeriveJob) -> Workspace:
     return Workspace.begin(folder / "study", Graph.of(jobs), Environment())
 
 

@@ -16,7 +16,7 @@ from small_jobs import planned
 from classwise.studies.runner import estimate as estimates
 from classwise.studies.runner.engines import Resources
 from classwise.studies.runner.estimate import Totals, estimate, sentence, show, totals
-from classwise.studies.runner.graph import Audit, Derive, StudyJob, Train
+from classwise.studies.runner.graph import AuditJob, DeriveJob, StudyJob, TrainJob
 from classwise.studies.runner.probe import Measured
 from classwise.studies.runner.work import Workspace
 
@@ -50,10 +50,12 @@ def test_alike_jobs_share_a_probe(probes: list[str], tmp_path: Path) -> None:
         ("threat.eps=0.1", "method.step=0.01"),
     ]
     other = [("method.steps=3",), ("data.exclude=['4']",), ("data.exclude=['5']",), ("model.spec=smallcnn",)]
-    trainings = [Train(f"t{n}", "desk/digits/madry", changes) for n, changes in enumerate([(), *alike, *other])]
-    audits = [Audit(f"a{n}", f"{{t{n}}}/best.pt", "digits", ("pgd-20",), options={"seed": n}) for n in (0, 1, 4)]
-    audits += [Audit(f"a{n}", f"{{t{n}}}/best.pt", f"digits:exclude={n - 1}", ("pgd-20",)) for n in (5, 6)]
-    audits += [Audit(f"b{n}", "m.pt", f"digits{without}", ("pgd-20",)) for n, without in enumerate(("", ":exclude=1"))]
+    trainings = [TrainJob(f"t{n}", "desk/digits/madry", changes) for n, changes in enumerate([(), *alike, *other])]
+    audits = [AuditJob(f"a{n}", f"{{t{n}}}/best.pt", "digits", ("pgd-20",), options={"seed": n}) for n in (0, 1, 4)]
+    audits += [AuditJob(f"a{n}", f"{{t{n}}}/best.pt", f"digits:exclude={n - 1}", ("pgd-20",)) for n in (5, 6)]
+    audits += [
+        AuditJob(f"b{n}", "m.pt", f"digits{without}", ("pgd-20",)) for n, without in enumerate(("", ":exclude=1"))
+    ]
     frame = estimate(planned(tmp_path, *trainings, *audits), Resources())
     assert sorted(probes) == ["a0", "a4", "a5", "b0", "b1", "t0", "t4", "t5", "t7"]
     assert (frame["seconds"] == 10).all()
@@ -61,9 +63,9 @@ def test_alike_jobs_share_a_probe(probes: list[str], tmp_path: Path) -> None:
 
 
 def test_what_finished_jobs_took_is_known(probes: list[str], tmp_path: Path) -> None:
-    trainings = [Train(f"t{seed}", "desk/digits/madry", (f"train.seed={seed}",)) for seed in range(3)]
-    norms = [Derive(f"n{n}", "m:f", {"model": f"{{t{n}}}/best.pt"}) for n in range(3)]
-    workspace = planned(tmp_path, *trainings, *norms, Derive("other", "m:g"))
+    trainings = [TrainJob(f"t{seed}", "desk/digits/madry", (f"train.seed={seed}",)) for seed in range(3)]
+    norms = [DeriveJob(f"n{n}", "m:f", {"model": f"{{t{n}}}/best.pt"}) for n in range(3)]
+    workspace = planned(tmp_path, *trainings, *norms, DeriveJob("other", "m:g"))
     finish(workspace, "t0", 50.0)
     finish(workspace, "t1", 70.0)
     finish(workspace, "n0", 2.0)
@@ -80,8 +82,8 @@ def test_what_finished_jobs_took_is_known(probes: list[str], tmp_path: Path) -> 
 
 
 def test_without_time_to_probe_what_is_counted_counts(probes: list[str], tmp_path: Path) -> None:
-    trainings = [Train(f"t{n}", "desk/digits/madry", (f"method.steps={n}",)) for n in (1, 2, 3)]
-    workspace = planned(tmp_path, *trainings, Derive("norms", "m:f"))
+    trainings = [TrainJob(f"t{n}", "desk/digits/madry", (f"method.steps={n}",)) for n in (1, 2, 3)]
+    workspace = planned(tmp_path, *trainings, DeriveJob("norms", "m:f"))
     told: list[str] = []
     finish(workspace, "t1", 50.0)
     rows = estimate(workspace, Resources(), budget=0, counted={"t1": 1.0, "t2": 7.0, "norms": None}, watch=told.append)
@@ -103,7 +105,7 @@ def test_probes_stop_when_their_time_together_is_spent(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(estimates, "_measure", measure)
     monkeypatch.setattr(estimates.time, "monotonic", lambda: next(clock))
-    trainings = [Train(f"t{n}", "desk/digits/madry", (f"method.steps={n}",)) for n in (1, 2, 3)]
+    trainings = [TrainJob(f"t{n}", "desk/digits/madry", (f"method.steps={n}",)) for n in (1, 2, 3)]
     told: list[str] = []
     rows = estimate(planned(tmp_path, *trainings), Resources(), limit=50.0, budget=60.0, watch=told.append)
     assert told == ["t1", "t2"]

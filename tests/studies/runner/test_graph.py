@@ -7,17 +7,17 @@ import json
 import pytest
 
 from classwise.core.errors import UserError
-from classwise.studies.runner.graph import Audit, Derive, Graph, Train, fill, read_job
+from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph, TrainJob, fill, read_job
 
 
 def test_every_job_stands_after_those_it_names() -> None:
     graph = Graph.of(
         [
-            Derive("table", "m:f", {"runs": ["{second-pgd}", "{first-pgd}"], "more": {"model": "{first}/best.pt"}}),
-            Audit("second-pgd", "{second}/best.pt", "digits", ("transfer:surrogate={first}/best.pt",)),
-            Audit("first-pgd", "{first}/best.pt", "digits", ("pgd-2",)),
-            Train("second", "desk/digits/frl_rw", ("model.weights={first}/best.pt",)),
-            Train("first", "desk/digits/madry"),
+            DeriveJob("table", "m:f", {"runs": ["{second-pgd}", "{first-pgd}"], "more": {"model": "{first}/best.pt"}}),
+            AuditJob("second-pgd", "{second}/best.pt", "digits", ("transfer:surrogate={first}/best.pt",)),
+            AuditJob("first-pgd", "{first}/best.pt", "digits", ("pgd-2",)),
+            TrainJob("second", "desk/digits/frl_rw", ("model.weights={first}/best.pt",)),
+            TrainJob("first", "desk/digits/madry"),
         ]
     )
     assert graph.jobs["table"].after == {"first", "first-pgd", "second-pgd"}
@@ -30,7 +30,7 @@ def test_every_job_stands_after_those_it_names() -> None:
 
 def test_toml_tables_among_the_settings_are_no_references() -> None:
     changes = ("method.beta={class = 0.5}", "method.beta={cat=2}", 'method.weight={"a b" = 1, dog = 2}', "method.x={}")
-    job = Train("one", "desk/digits/trades", changes)
+    job = TrainJob("one", "desk/digits/trades", changes)
     assert job.after == frozenset()
     assert fill(job.settings(), {"class": "no", "cat": "no"}) == job.settings()
 
@@ -43,39 +43,39 @@ def test_references_become_folders_wherever_they_stand() -> None:
 @pytest.mark.parametrize(
     "job",
     [
-        Train("t", "desk/digits/madry", ("train.epochs=1",)),
-        Audit("a", "{t}/best.pt", "digits", ("pgd-2", "fgsm"), 0.1, {"per_class": 5, "classes": ["1", "2"]}),
-        Derive("d", "m:f", {"model": "{t}/best.pt", "values": [1, 2]}),
+        TrainJob("t", "desk/digits/madry", ("train.epochs=1",)),
+        AuditJob("a", "{t}/best.pt", "digits", ("pgd-2", "fgsm"), 0.1, {"per_class": 5, "classes": ["1", "2"]}),
+        DeriveJob("d", "m:f", {"model": "{t}/best.pt", "values": [1, 2]}),
     ],
 )
-def test_a_job_comes_back_from_json(job: Train | Audit | Derive) -> None:
+def test_a_job_comes_back_from_json(job: TrainJob | AuditJob | DeriveJob) -> None:
     assert read_job(json.loads(json.dumps(job.settings()))) == job
 
 
 def test_jobs_that_wait_for_each_other_are_named() -> None:
     with pytest.raises(UserError, match=r"wait for each other: .*(a -> b -> a|b -> a -> b)"):
-        Graph.of([Derive("a", "m:f", {"x": "{b}"}), Derive("b", "m:f", {"x": "{a}"})])
+        Graph.of([DeriveJob("a", "m:f", {"x": "{b}"}), DeriveJob("b", "m:f", {"x": "{a}"})])
 
 
 def test_a_reference_to_no_job_names_the_near_miss() -> None:
     with pytest.raises(UserError, match="needed by audit 'trade'; did you mean 'trades'"):
-        Graph.of([Train("trades", "desk/digits/trades"), Audit("audit", "{trade}/best.pt", "digits", ("pgd-2",))])
+        Graph.of([TrainJob("trades", "desk/digits/trades"), AuditJob("audit", "{trade}/best.pt", "digits", ("pgd-2",))])
 
 
 def test_the_same_job_twice_is_one_and_two_of_a_name_are_an_error() -> None:
-    assert len(Graph.of([Derive("a", "m:f"), Derive("a", "m:f")])) == 1
+    assert len(Graph.of([DeriveJob("a", "m:f"), DeriveJob("a", "m:f")])) == 1
     with pytest.raises(UserError, match="two different jobs are called 'a'"):
-        Graph.of([Derive("a", "m:f"), Derive("a", "m:g")])
+        Graph.of([DeriveJob("a", "m:f"), DeriveJob("a", "m:g")])
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../a", ".hidden", "a b", "a{b}"])
 def test_a_name_that_is_no_folder_is_refused(name: str) -> None:
     with pytest.raises(UserError, match="cannot be called"):
-        Derive(name, "m:f")
+        DeriveJob(name, "m:f")
 
 
 def test_what_is_finished_holds_nothing_up() -> None:
-    graph = Graph.of([Derive("a", "m:f"), Derive("b", "m:f", {"x": "{a}"}), Derive("c", "m:f", {"x": "{b}"})])
+    graph = Graph.of([DeriveJob("a", "m:f"), DeriveJob("b", "m:f", {"x": "{a}"}), DeriveJob("c", "m:f", {"x": "{b}"})])
     assert graph.waiting().get_ready() == ("a",)
     assert graph.waiting(["a"]).get_ready() == ("b",)
     assert graph.waiting(["b"]).get_ready() == ("a", "c")  # b was finished before: what a does can wait for nobody

@@ -16,7 +16,7 @@ from classwise import load_model
 from classwise.studies.runner import estimate as estimates
 from classwise.studies.runner import probe as probes
 from classwise.studies.runner.engines import Resources
-from classwise.studies.runner.graph import Audit, Derive, Graph, Train
+from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph, TrainJob
 from classwise.studies.runner.probe import probe
 from classwise.studies.runner.work import Environment, Workspace
 
@@ -33,7 +33,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("clock")
 def test_a_training_is_its_steps_validations_and_checkpoints(tmp_path: Path) -> None:
     """200 images train in batches of 64, 40 are held out; every step, validation and checkpoint takes a second."""
-    workspace = planned(tmp_path, Train("t", "desk/digits/madry", SMALL))
+    workspace = planned(tmp_path, TrainJob("t", "desk/digits/madry", SMALL))
     reading, epochs, validations, checkpoints = 1, 3 * 200 / 64, 3, 2 * 3
     found = probe(workspace, "t", seconds=1e9)
     assert found.seconds == reading + epochs + validations + checkpoints
@@ -55,8 +55,10 @@ def test_an_audit_is_what_some_images_took_times_all(
         return SimpleNamespace(timing={"wall_seconds": 2 + len(images) / 32, "attacks": attacked})
 
     monkeypatch.setattr("classwise.auditing.audit.audit", audit)
-    training = Train("t", "desk/digits/madry", SMALL)
-    job = Audit("a", f"{{t}}/{checkpoint}", "digits", ("pgd-20",), 0.1, {"per_class": 20, "seed": 3, "protocol": "any"})
+    training = TrainJob("t", "desk/digits/madry", SMALL)
+    job = AuditJob(
+        "a", f"{{t}}/{checkpoint}", "digits", ("pgd-20",), 0.1, {"per_class": 20, "seed": 3, "protocol": "any"}
+    )
     found = probe(planned(tmp_path, training, job), "a", seconds=8.0)
     assert [call["images"] for call in asked] == [32, 128]  # 1 s was too little, 4 s are enough
     assert asked[0]["attacks"] == ["pgd-20"]
@@ -67,9 +69,9 @@ def test_an_audit_is_what_some_images_took_times_all(
 
 
 def test_a_probe_in_a_process_of_its_own(tmp_path: Path) -> None:
-    norms = Derive("n", "m:f", {"model": "{t}/best.pt"})
-    jobs = [Audit("a", "{t}/best.pt", "digits", ("fgsm",), 0.1), Audit("b", "{n}/x.pt", "digits", ("fgsm",), 0.1)]
-    workspace = planned(tmp_path / "study", Train("t", "desk/digits/madry", SMALL), norms, *jobs)
+    norms = DeriveJob("n", "m:f", {"model": "{t}/best.pt"})
+    jobs = [AuditJob("a", "{t}/best.pt", "digits", ("fgsm",), 0.1), AuditJob("b", "{n}/x.pt", "digits", ("fgsm",), 0.1)]
+    workspace = planned(tmp_path / "study", TrainJob("t", "desk/digits/madry", SMALL), norms, *jobs)
     found = estimates._measure(workspace, workspace.graph.jobs["a"], Resources(cpus=1), 0.1, 600.0)
     assert found.basis == "measured, at most"
     assert 0 < found.seconds < 600
@@ -80,7 +82,7 @@ def test_a_probe_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_probe_that_does_not_end_is_given_up(tmp_path: Path) -> None:
-    workspace = planned(tmp_path, Train("t", "desk/digits/madry"))
+    workspace = planned(tmp_path, TrainJob("t", "desk/digits/madry"))
     found = estimates._measure(workspace, workspace.graph.jobs["t"], Resources(), 1.0, limit=0.01)
     assert math.isnan(found.seconds)
     assert found.basis == "unknown: not measured within 0.01 s"
@@ -88,8 +90,10 @@ def test_a_probe_that_does_not_end_is_given_up(tmp_path: Path) -> None:
 
 def test_a_probe_that_cannot_be_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     workspace = Workspace(
-        tmp_path, Graph.of([Train("t", "desk/cifar10/madry")]), Environment(root=str(tmp_path / "nowhere"))
+        tmp_path, Graph.of([TrainJob("t", "desk/cifar10/madry")]), Environment(root=str(tmp_path / "nowhere"))
     )
-    order = json.dumps({"folder": str(tmp_path), "desk": workspace.about(), "name": "t", "seconds": 1.0, "begun": None})
+    order = json.dumps(
+        {"folder": str(tmp_path), "workspace": workspace.about(), "name": "t", "seconds": 1.0, "begun": None}
+    )
     assert probes.main(lambda: order) == 2
     assert "nowhere" in capsys.readouterr().err.strip().splitlines()[-1]

@@ -14,7 +14,7 @@ import pytest
 from classwise import studies
 from classwise.core.errors import UserError
 from classwise.studies.runner.engines import Resources, drive, engine
-from classwise.studies.runner.graph import Derive, Graph
+from classwise.studies.runner.graph import DeriveJob, Graph
 from classwise.studies.runner.work import Environment, Workspace
 from command_processes import wait_until
 
@@ -26,13 +26,13 @@ ERRANDS = """
 import os, time
 from classwise.core.errors import UserError
 
-def note(folder, place, after="", wait=0.0):
+def note(folder, environment, after="", wait=0.0):
     import torch
     with (folder / "calls.txt").open("a") as sink:
         sink.write(f"{os.getpid()} {torch.get_num_threads()}\\n")
     time.sleep(wait if len((folder / "calls.txt").read_text().splitlines()) == 1 else 0.0)
 
-def refuse(folder, place):
+def refuse(folder, environment):
     raise UserError("this cannot be done")
 """
 
@@ -59,10 +59,10 @@ def first_call(path: Path) -> int:
 @pytest.mark.usefixtures("errands")
 def test_a_killed_worker_is_replaced_and_a_failure_holds_up_only_its_own(tmp_path: Path) -> None:
     jobs = [
-        Derive("killed", "errands_of_ray:note", {"wait": 600.0}),
-        Derive("after", "errands_of_ray:note", {"after": "{killed}"}),
-        Derive("bad", "errands_of_ray:refuse"),
-        Derive("never", "errands_of_ray:note", {"after": "{bad}"}),
+        DeriveJob("killed", "errands_of_ray:note", {"wait": 600.0}),
+        DeriveJob("after", "errands_of_ray:note", {"after": "{killed}"}),
+        DeriveJob("bad", "errands_of_ray:refuse"),
+        DeriveJob("never", "errands_of_ray:note", {"after": "{bad}"}),
     ]
     workspace = Workspace.begin(tmp_path / "study", Graph.of(jobs), Environment())
     calls = workspace.folder_of("killed") / "calls.txt"
@@ -91,7 +91,7 @@ def test_the_table_is_the_same_as_without_ray(tmp_path: Path) -> None:
 
 
 def test_nobody_at_the_address(tmp_path: Path) -> None:
-    workspace = Workspace.begin(tmp_path, Graph.of([Derive("a", "m:f")]), Environment())
+    workspace = Workspace.begin(tmp_path, Graph.of([DeriveJob("a", "m:f")]), Environment())
     with (
         pytest.raises(UserError, match="no Ray answers at auto"),
         engine("ray:auto", workspace, Resources()),

@@ -13,7 +13,7 @@ import pytest
 
 from classwise.core.errors import UserError
 from classwise.studies.runner.engines import Resources, drive, engine, slurm
-from classwise.studies.runner.graph import Derive, Graph
+from classwise.studies.runner.graph import DeriveJob, Graph
 from classwise.studies.runner.work import Environment, Workspace
 
 pytestmark = pytest.mark.adapters
@@ -23,12 +23,12 @@ ERRANDS = """
 import os, time
 from classwise.core.errors import UserError
 
-def note(folder, place, after="", wait=0.0):
+def note(folder, environment, after="", wait=0.0):
     with (folder / "calls.txt").open("a") as sink:
         sink.write(f"{os.getpid()}\\n")
     time.sleep(wait if len((folder / "calls.txt").read_text().splitlines()) == 1 else 0.0)
 
-def refuse(folder, place):
+def refuse(folder, environment):
     raise UserError("this cannot be done")
 """
 
@@ -41,16 +41,16 @@ def errands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "_POLL", 0.1)
 
 
-def desk_of(folder: Path, *jobs: Derive) -> Workspace:
+def desk_of(folder: Path, *jobs: DeriveJob) -> Workspace:
     return Workspace.begin(folder / "study", Graph.of(jobs), Environment())
 
 
 def test_jobs_go_through_submitit_and_a_failure_holds_up_only_its_own(tmp_path: Path) -> None:
     jobs = [
-        Derive("first", "errands_of_slurm:note"),
-        Derive("after", "errands_of_slurm:note", {"after": "{first}"}),
-        Derive("bad", "errands_of_slurm:refuse"),
-        Derive("never", "errands_of_slurm:note", {"after": "{bad}"}),
+        DeriveJob("first", "errands_of_slurm:note"),
+        DeriveJob("after", "errands_of_slurm:note", {"after": "{first}"}),
+        DeriveJob("bad", "errands_of_slurm:refuse"),
+        DeriveJob("never", "errands_of_slurm:note", {"after": "{bad}"}),
     ]
     workspace = desk_of(tmp_path, *jobs)
     with (
@@ -65,7 +65,7 @@ def test_jobs_go_through_submitit_and_a_failure_holds_up_only_its_own(tmp_path: 
 
 def test_a_job_whose_time_is_up_is_queued_again(tmp_path: Path) -> None:
     """SLURM tells a job so by SIGUSR2; submitit then asks for what is to be queued."""
-    workspace = desk_of(tmp_path, Derive("long", "errands_of_slurm:note", {"wait": 600.0}))
+    workspace = desk_of(tmp_path, DeriveJob("long", "errands_of_slurm:note", {"wait": 600.0}))
     calls = workspace.folder_of("long") / "calls.txt"
 
     def time_is_up() -> None:
@@ -86,7 +86,7 @@ def test_a_job_whose_time_is_up_is_queued_again(tmp_path: Path) -> None:
 def test_options_reach_sbatch_by_their_own_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The script that sbatch would get, on a machine that only looks as if it had SLURM."""
     monkeypatch.setattr(submitit.SlurmExecutor, "affinity", classmethod(lambda cls: 2))
-    workspace = desk_of(tmp_path, Derive("a", "m:f"))
+    workspace = desk_of(tmp_path, DeriveJob("a", "m:f"))
     spec = "slurm:partition=gpu,time=90,mail-type=END"
     executor = slurm._executor(spec, workspace, Resources(cpus=4, gpus=0.5))._executor
     script = executor._make_submission_file_text("run", "1")
@@ -97,7 +97,7 @@ def test_options_reach_sbatch_by_their_own_names(tmp_path: Path, monkeypatch: py
 
 def test_no_slurm_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submitit.SlurmExecutor, "affinity", classmethod(lambda cls: -1))
-    workspace = desk_of(tmp_path, Derive("a", "m:f"))
+    workspace = desk_of(tmp_path, DeriveJob("a", "m:f"))
     with pytest.raises(UserError, match="slurm:cluster=local"), engine("slurm", workspace, Resources()):
         pass
     with pytest.raises(UserError, match="not of the form key=value"), engine("slurm:gpu", workspace, Resources()):

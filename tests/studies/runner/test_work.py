@@ -16,7 +16,7 @@ import pytest
 from classwise import studies
 from classwise.core.errors import UserError
 from classwise.core.run_lock import writing
-from classwise.studies.runner.graph import Derive, Graph, StudyJob, Train
+from classwise.studies.runner.graph import DeriveJob, Graph, StudyJob, TrainJob
 from classwise.studies.runner.work import Environment, Workspace, peak_megabytes
 from command_processes import running, wait_until
 
@@ -24,16 +24,16 @@ ERRANDS = """
 import os, signal, time
 from classwise.core.errors import UserError
 
-def note(folder, place, text="", wait=0.0):
+def note(folder, environment, text="", wait=0.0):
     with (folder / "calls.txt").open("a") as sink:
         sink.write(f"{os.getpid()}\\n")
     time.sleep(wait)
-    (folder / "result.txt").write_text(f"{text} {place.root}")
+    (folder / "result.txt").write_text(f"{text} {environment.root}")
 
-def refuse(folder, place):
+def refuse(folder, environment):
     raise UserError("this cannot be done:\\n  give it up")
 
-def stumble(folder, place):
+def stumble(folder, environment):
     raise KeyError("nobody foresaw this")
 """
 
@@ -48,8 +48,8 @@ def errands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(folder))
 
 
-def errand(name: str, function: str = "note", **arguments: object) -> Derive:
-    return Derive(name, f"errands_of_work:{function}", arguments)
+def errand(name: str, function: str = "note", **arguments: object) -> DeriveJob:
+    return DeriveJob(name, f"errands_of_work:{function}", arguments)
 
 
 def desk_of(folder: Path, *jobs: StudyJob) -> Workspace:
@@ -210,10 +210,10 @@ def test_a_study_killed_midway_goes_on_without_doing_anything_again(tmp_path: Pa
 def test_run_folders_that_are_there_can_be_used(models: dict[str, Path], tmp_path: Path) -> None:
     options = {"recipe": ["desk/digits/madry"], "set": list(QUICK), "per_class": 2, "attack": "pgd-2"}
     study = studies.parse("weight-norm", options)
-    outcome = studies.run(study, tmp_path / "study", use={"madry": models["madry"]})
+    result = studies.run(study, tmp_path / "study", use={"madry": models["madry"]})
     given, taken = models["madry"] / "history.csv", tmp_path / "study" / "jobs" / "madry" / "history.csv"
     assert taken.read_text() == given.read_text()  # its seconds too: nothing was trained
-    assert len(outcome.tables["norms"]) == 10
+    assert len(result.tables["norms"]) == 10
 
     with pytest.raises(UserError, match="did you mean 'madry'"):
         studies.run(study, tmp_path / "study", use={"mardy": models["madry"]})
@@ -224,7 +224,7 @@ def test_run_folders_that_are_there_can_be_used(models: dict[str, Path], tmp_pat
 
 
 def test_a_training_is_told_apart_by_its_changes(tmp_path: Path) -> None:
-    graphs = [Graph.of([Train("a", "desk/digits/madry", (f"train.seed={seed}",))]) for seed in (0, 1)]
+    graphs = [Graph.of([TrainJob("a", "desk/digits/madry", (f"train.seed={seed}",))]) for seed in (0, 1)]
     folders = [Workspace(tmp_path, graph, Environment(), tmp_path / "pool").folder_of("a") for graph in graphs]
     assert folders[0] != folders[1]
     assert all(folder.name.startswith("a-") for folder in folders)

@@ -8,14 +8,14 @@ import pytest
 
 from classwise import studies
 from classwise.core.errors import UserError
-from classwise.studies.runner.graph import Audit
+from classwise.studies.runner.graph import AuditJob
 
 RECIPES = ["digits=desk/digits/madry", "mnist-madry=desk/mnist/madry", "mnist-trades=desk/mnist/trades"]
 
 
-def audits(name: str = "relations", **options: Any) -> dict[str, Audit]:
+def audits(name: str = "relations", **options: Any) -> dict[str, AuditJob]:
     jobs = studies.parse(name, {"recipe": RECIPES, **options}).jobs()
-    return {job.name: job for job in jobs if isinstance(job, Audit)}
+    return {job.name: job for job in jobs if isinstance(job, AuditJob)}
 
 
 @pytest.mark.parametrize("name", ["relations", "intervals", "weight-norm"])

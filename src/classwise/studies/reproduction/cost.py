@@ -26,7 +26,7 @@ from classwise.attacks.attack import evaluations, needs_gradient
 from classwise.attacks.fab import Boundary
 from classwise.models import load_model
 from classwise.studies.reproduction.data_sets import about
-from classwise.studies.runner.graph import Audit, Graph, StudyJob, Train
+from classwise.studies.runner.graph import AuditJob, Graph, StudyJob, TrainJob
 from classwise.training import recipe
 
 _CRAFTED = 40  # passes of an attack made on another model: twenty steps of PGD
@@ -34,7 +34,7 @@ _CRAFTED = 40  # passes of an attack made on another model: twenty steps of PGD
 
 def operations(graph: Graph) -> dict[str, float | None]:
     """Floating-point operations of each job; None where they cannot be counted beforehand."""
-    return {job.name: _train(job) if isinstance(job, Train) else _audit(job, graph.jobs) for job in graph}
+    return {job.name: _train(job) if isinstance(job, TrainJob) else _audit(job, graph.jobs) for job in graph}
 
 
 def seconds(graph: Graph) -> dict[str, float | None]:
@@ -92,7 +92,7 @@ def _passes(text: str) -> float:
     return sum(passes(attack) for attack in attack_files.parse(text).values())
 
 
-def _train(job: Train) -> float | None:
+def _train(job: TrainJob) -> float | None:
     chosen = recipe.load(job.recipe, job.changes)
     found = about(chosen.data.name)
     if found is None:
@@ -107,7 +107,7 @@ def _train(job: Train) -> float | None:
 
 
 def _audit(job: StudyJob, jobs: Mapping[str, StudyJob]) -> float | None:
-    if not isinstance(job, Audit):
+    if not isinstance(job, AuditJob):
         return None
     found = about(job.data)
     source = jobs.get(job.model.partition("}")[0].lstrip("{"))
@@ -115,7 +115,7 @@ def _audit(job: StudyJob, jobs: Mapping[str, StudyJob]) -> float | None:
         return None
     per_class = job.options.get("per_class")
     images = min(found.test, per_class * found.classes) if per_class else found.test
-    model = recipe.load(source.recipe, source.changes).model.spec if isinstance(source, Train) else job.model
+    model = recipe.load(source.recipe, source.changes).model.spec if isinstance(source, TrainJob) else job.model
     known = [attack for attack in job.attacks if "{" not in attack]
     spent = sum(map(_passes, known))
     spent += _CRAFTED * (len(job.attacks) - len(known))

@@ -33,20 +33,20 @@ def _classes(row: pd.Series[Any], numbers: Mapping[str, str], prefix: str = "") 
     return {column: float(value) for column, value in found.items() if value is not None}
 
 
-def attacks(outcome: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
+def attacks(result: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
     """KDD Table 1, ICLR Table 2: defence and attack; total, classes, CV, MCD."""
-    for _, row in outcome.tables["robustness"].iterrows():
+    for _, row in result.tables["robustness"].iterrows():
         name = _attack(str(row["attack"]))
         values = {"total": row["total"], "cv": row["cv_percent2"], "mcd": row["mcd"], **_classes(row, numbers)}
         yield {"defense": str(row["model"]), "attack": _ATTACKS.get(name, name)}, values
 
 
-def temperatures(outcome: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
+def temperatures(result: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
     """KDD Table 3, ICLR Tables 3 and 4: each defence at each 1/T in plain float32, as the papers computed it.
 
     A printed row is met by the number at its own 1/T, also where another 1/T breaks more here.
     """
-    for _, row in outcome.tables["float32"].iterrows():
+    for _, row in result.tables["float32"].iterrows():
         labels = {"defense": str(row["model"]), "inv_temperature": f"{row['inv_temperature']:g}"}
         yield labels, _with_changes(row, numbers)
 
@@ -60,22 +60,22 @@ def _with_changes(row: pd.Series[Any], numbers: Mapping[str, str]) -> dict[str, 
     return found
 
 
-def hypersphere_classes(outcome: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
+def hypersphere_classes(result: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
     """ICLR Table 5: under PGD, the base's accuracy and the others' gain, class by class."""
-    for _, row in outcome.tables["pgd"].iterrows():
+    for _, row in result.tables["pgd"].iterrows():
         values = {"natural": float(row["natural"]), "pgd20": float(row["pgd"]), **_classes(row, numbers)}
         yield {"defense": str(row["model"])}, values
 
 
-def hypersphere_sweep(outcome: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
+def hypersphere_sweep(result: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
     """ICLR Table 6: robust accuracy at each 1/T in plain float32."""
-    for _, row in outcome.tables["float32"].iterrows():
+    for _, row in result.tables["float32"].iterrows():
         yield {"defense": str(row["model"])}, {str(t): float(value) for t, value in row.drop("model").items()}
 
 
-def class_bias(outcome: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
+def class_bias(result: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
     """KDD Table 5: CV and MCD of clean accuracy after standard, of robustness after adversarial training."""
-    for _, row in outcome.tables["spread"].iterrows():
+    for _, row in result.tables["spread"].iterrows():
         standard = "standard" in str(row["model"])
         if (row["accuracy"] == "clean") != standard:
             continue
@@ -83,9 +83,9 @@ def class_bias(outcome: StudyResult, numbers: Mapping[str, str]) -> Iterator[Lin
         yield {"dataset": str(row["data"])}, {f"{kind}_cv": row["CV (%²)"], f"{kind}_mcd": row["MCD (%)"]}
 
 
-def backgrounds(outcome: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
+def backgrounds(result: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
     """KDD Table 4: predictions for a class, for 1000 images of it, of the first model and of the adjusted one."""
-    table = outcome.tables["predictions"]
+    table = result.tables["predictions"]
     first = table["model"].iloc[0]
     before: dict[str, dict[str, float]] = {}
     for _, row in table.sort_values("background", key=lambda names: names != "original", kind="stable").iterrows():
@@ -100,9 +100,9 @@ def backgrounds(outcome: StudyResult, numbers: Mapping[str, str]) -> Iterator[Li
             yield {"test_set": f"{line} ({prediction})"}, {**each, **changes}
 
 
-def fairness(outcome: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
+def fairness(result: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
     """WAT's Tables 1, 2, 4, 5: average, worst, CV and ρ of each method under each attack, of each data set."""
-    for name, table in outcome.tables.items():
+    for name, table in result.tables.items():
         head, _, data = name.partition("_")
         if head != "methods":
             continue
@@ -116,9 +116,9 @@ def fairness(outcome: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]
             yield labels, {f"{kind}_{key}": float(value) for key, value in values.items()}
 
 
-def eta(outcome: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
+def eta(result: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
     """WAT's Table 3: average, worst and ρ for several η."""
-    for _, row in outcome.tables["eta"].iterrows():
+    for _, row in result.tables["eta"].iterrows():
         kind = _printed_attack(str(row["attack"]))
         if kind is not None:
             base = row["method"] == "base"

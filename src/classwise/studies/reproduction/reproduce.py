@@ -1,8 +1,8 @@
 """A table or figure of a paper again: its study at desk or paper scale, printed numbers beside measured ones.
 
     plan = reproduce.plan("tian2021:table1", "desk")       # the study with its options, and what differs
-    outcome = studies.run(plan.study, "runs/table1")
-    reproduce.beside(plan, outcome)                        # row, column, printed, ours, difference, misprint
+    result = studies.run(plan.study, "runs/table1")
+    reproduce.beside(plan, result)                        # row, column, printed, ours, difference, misprint
 
 Which options a table takes at which scale is in reproductions.toml, with what is not as in the paper; what is printed,
 and what the papers state of how it was made, is in `classwise.published`.
@@ -130,19 +130,19 @@ def _hours(study: Study) -> float | None:
     return sum(counted) / 3600 if counted else None
 
 
-def with_outcome(chosen: ReproductionPlan, outcome: StudyResult) -> StudyResult:
-    """The study's outcome with the printed numbers before everything else."""
-    tables = {"printed_and_measured": beside(chosen, outcome), **outcome.tables}
+def with_printed_numbers(chosen: ReproductionPlan, result: StudyResult) -> StudyResult:
+    """The study's result with the printed numbers before everything else."""
+    tables = {"printed_and_measured": beside(chosen, result), **result.tables}
     said = published.statements(chosen.item.id)
     if len(said):
         tables["stated_in_the_paper"] = said.drop(columns="item")
     if not len(tables["printed_and_measured"]):
         del tables["printed_and_measured"]
-    notes = (*chosen.sentences, *(f"In print: {note}" for note in chosen.item.notes), *outcome.notes)
-    return replace(outcome, tables=tables, notes=notes)
+    notes = (*chosen.sentences, *(f"In print: {note}" for note in chosen.item.notes), *result.notes)
+    return replace(result, tables=tables, notes=notes)
 
 
-def beside(chosen: ReproductionPlan, outcome: StudyResult) -> pd.DataFrame:
+def beside(chosen: ReproductionPlan, result: StudyResult) -> pd.DataFrame:
     """One row per printed number: what is printed, what was measured, the difference, and whether it is a misprint."""
     columns = ["row", "column", "printed", "ours", "difference", "misprint"]
     reader = READERS.get(chosen.item.id)
@@ -151,7 +151,7 @@ def beside(chosen: ReproductionPlan, outcome: StudyResult) -> pd.DataFrame:
     numbers = {str(number): name for number, name in enumerate(class_names(chosen.data) or ())}
     measured = [
         ({key: _plain(text) for key, text in {"dataset": chosen.data, **labels}.items()}, own)
-        for labels, own in reader(outcome, numbers)
+        for labels, own in reader(result, numbers)
     ]
     wrong = {(_plain(slip.row), _plain(slip.column)) for slip in chosen.item.misprints}
     rows = []

@@ -35,14 +35,14 @@ class Several(Study):
     def jobs(self) -> list[StudyJob]:
         return [job for study in self.parts.values() for job in study.jobs()]
 
-    def outcome(self, done: Done) -> StudyResult:
+    def result(self, done: Done) -> StudyResult:
         tables: dict[str, pd.DataFrame] = {}
         charts: dict[str, Chart] = {}
         claims: list[Claim] = []
         notes: dict[str, None] = {}
         data: dict[str, pd.DataFrame] = {}
         for place, (name, study) in enumerate(self.parts.items()):
-            own, end = study.outcome(done), f"_{name}" if place else ""
+            own, end = study.result(done), f"_{name}" if place else ""
             tables |= {f"{key}{end}": table for key, table in own.tables.items()}
             charts |= {f"{key}{end}": chart for key, chart in own.figures.items()}
             data |= {f"{key}{end}": rows for key, rows in own.data.items()}

@@ -21,7 +21,7 @@ from classwise.attacks.transfer import Transfer
 from classwise.core import spec
 from classwise.published.paper_settings import StatedAttack
 from classwise.studies.reproduction.data_sets import ABOUT
-from classwise.studies.runner.graph import Audit, Derive, Graph, StudyJob, Train
+from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph, StudyJob, TrainJob
 from classwise.training import recipe
 
 BEST = "best on held-out images"
@@ -49,13 +49,13 @@ def used(graph: Graph) -> list[Used]:
 
 def trainings(graph: Graph) -> list[recipe.Recipe]:
     """The recipes that are trained."""
-    return [recipe.load(job.recipe, job.changes) for job in graph if isinstance(job, Train)]
+    return [recipe.load(job.recipe, job.changes) for job in graph if isinstance(job, TrainJob)]
 
 
 def _of(job: StudyJob, graph: Graph) -> Iterator[Used]:
-    if isinstance(job, Audit):
+    if isinstance(job, AuditJob):
         model, data, eps, given, options = job.model, job.data, job.eps, job.attacks, job.options
-    elif isinstance(job, Derive) and {"model", "data", "eps", "attack", "per_class"} <= set(job.arguments):
+    elif isinstance(job, DeriveJob) and {"model", "data", "eps", "attack", "per_class"} <= set(job.arguments):
         options = job.arguments
         model, data, eps, given = options["model"], options["data"], options["eps"], (options["attack"],)
     else:
@@ -70,9 +70,9 @@ def _of(job: StudyJob, graph: Graph) -> Iterator[Used]:
         yield Used(job.name, model, name, method, facts, _attack(text, spec.number(eps), norm, graph), images)
 
 
-def _training_of(model: str, graph: Graph) -> Train | None:
+def _training_of(model: str, graph: Graph) -> TrainJob | None:
     job = graph.jobs.get(model.partition("}")[0].removeprefix("{"))
-    return job if isinstance(job, Train) else None
+    return job if isinstance(job, TrainJob) else None
 
 
 def _images(data: str, per_class: Any) -> int | str:

@@ -1,1 +1,1 @@
-"""How any study is planned, worked through and reported: the graph of jobs, the engines, the outcome."""
+"""How any study is planned, worked through and reported: the graph of jobs, the engines, the result."""

@@ -12,39 +12,39 @@ from classwise.training.checkpoint import checkpoint_of, kept_epochs, of_epoch
 from classwise.training.recipe import load
 
 
-def at_epoch(subject: ModelUnderStudy, epoch: int | None) -> ModelUnderStudy:
+def at_epoch(model: ModelUnderStudy, epoch: int | None) -> ModelUnderStudy:
     """The model after an epoch, counted from 1; a training that would not keep it is told to. None: as it is."""
     if epoch is None:
-        return subject
-    if subject.training is None:
-        return dataclasses.replace(subject, model=str(checkpoint_of(Path(subject.model).parent, epoch)))
-    training = subject.training
+        return model
+    if model.training is None:
+        return dataclasses.replace(model, checkpoint=str(checkpoint_of(Path(model.checkpoint).parent, epoch)))
+    training = model.training
     train = load(training.recipe, training.changes).train
     if not 1 <= epoch <= train.epochs:
-        raise UserError(f"epoch {epoch} of {subject.name}: its recipe trains epochs 1 to {train.epochs}.")
+        raise UserError(f"epoch {epoch} of {model.name}: its recipe trains epochs 1 to {train.epochs}.")
     if not train.keeps(epoch):
         keep = epoch if train.keep == "best" else "all"  # what is kept already must stay
         training = dataclasses.replace(training, changes=(*training.changes, f"train.keep={keep}"))
-    return dataclasses.replace(subject, model=f"{{{training.name}}}/{of_epoch(epoch)}", training=training)
+    return dataclasses.replace(model, checkpoint=f"{{{training.name}}}/{of_epoch(epoch)}", training=training)
 
 
-def chosen_epochs(subjects: Sequence[ModelUnderStudy], wanted: Sequence[str]) -> list[ModelUnderStudy]:
+def chosen_epochs(models: Sequence[ModelUnderStudy], wanted: Sequence[str]) -> list[ModelUnderStudy]:
     """Each model after the epoch wanted of it: ``75`` of all, ``imagenet-fast=14`` of the one of that name."""
     pairs = [text.rpartition("=")[::2] for text in wanted]
     for name, number in pairs:
         if not number.isdecimal():
             raise UserError(f"--epoch {number!r} is no number of an epoch; give 75, or NAME=75 for one of the models.")
-        if name and name not in [subject.name for subject in subjects]:
-            raise unknown("model of --epoch", name, [subject.name for subject in subjects])
+        if name and name not in [model.name for model in models]:
+            raise unknown("model of --epoch", name, [model.name for model in models])
     epochs = {name: int(number) for name, number in pairs}
-    return [at_epoch(subject, epochs.get(subject.name, epochs.get(""))) for subject in subjects]
+    return [at_epoch(model, epochs.get(model.name, epochs.get(""))) for model in models]
 
 
-def kept(subject: ModelUnderStudy) -> Iterator[tuple[int, ModelUnderStudy]]:
+def kept(model: ModelUnderStudy) -> Iterator[tuple[int, ModelUnderStudy]]:
     """Each kept epoch of a model's training with the model after it; nothing where no epoch is kept."""
-    if subject.training is None:
-        numbers = kept_epochs(Path(subject.model).parent)
+    if model.training is None:
+        numbers = kept_epochs(Path(model.checkpoint).parent)
     else:
-        train = load(subject.training.recipe, subject.training.changes).train
+        train = load(model.training.recipe, model.training.changes).train
         numbers = [epoch for epoch in range(1, train.epochs + 1) if train.keeps(epoch)]
-    yield from ((epoch, at_epoch(subject, epoch)) for epoch in numbers)
+    yield from ((epoch, at_epoch(model, epoch)) for epoch in numbers)

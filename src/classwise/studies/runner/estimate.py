@@ -24,7 +24,7 @@ import pandas as pd
 
 from classwise.core import spec
 from classwise.studies.runner.engines import Resources
-from classwise.studies.runner.graph import Audit, Derive, StudyJob, Train
+from classwise.studies.runner.graph import AuditJob, DeriveJob, StudyJob, TrainJob
 from classwise.studies.runner.probe import Measured
 from classwise.studies.runner.work import Workspace
 from classwise.training import recipe
@@ -86,7 +86,7 @@ def estimate(
             took = known.get(key, _UNKNOWN)
             if math.isnan(took.seconds) and (guess := (counted or {}).get(job.name)) is not None:
                 took = Measured(guess, math.nan, "counted")
-        about_job = {"job": job.name, "kind": type(job).__name__.lower(), "waits for": ", ".join(sorted(job.after))}
+        about_job = {"job": job.name, "kind": job.kind, "waits for": ", ".join(sorted(job.after))}
         rows.append({**about_job, "state": state, **dataclasses.asdict(took)})
     return pd.DataFrame(rows)
 
@@ -178,15 +178,15 @@ def _memory(megabytes: float) -> str:
 
 def _alike(workspace: Workspace, job: StudyJob, finished: Mapping[str, Any]) -> str:
     """What a job's time depends on; jobs with the same text share one measurement."""
-    if isinstance(job, Train):
+    if isinstance(job, TrainJob):
         return json.dumps(["train", _shape_of_training(job)], sort_keys=True, default=str)
-    if isinstance(job, Audit):
+    if isinstance(job, AuditJob):
         training = workspace.graph.jobs.get(job.model.partition("}")[0].removeprefix("{"))
-        own = isinstance(training, Train) and training.name not in finished
-        model = _shape_of_training(training) if own and isinstance(training, Train) else _any_epoch(job.model)
+        own = isinstance(training, TrainJob) and training.name not in finished
+        model = _shape_of_training(training) if own and isinstance(training, TrainJob) else _any_epoch(job.model)
         options = {key: value for key, value in job.options.items() if key != "seed"}
         return json.dumps(["audit", model, _shape_of_data(job.data), job.attacks, options], sort_keys=True, default=str)
-    assert isinstance(job, Derive)
+    assert isinstance(job, DeriveJob)
     return json.dumps(["derive", job.function])
 
 
@@ -201,7 +201,7 @@ def _shape_of_data(data: str) -> list[Any]:
     return [name, options | {"exclude": len(options["exclude"].split("|"))} if "exclude" in options else options]
 
 
-def _shape_of_training(job: Train) -> dict[str, Any]:
+def _shape_of_training(job: TrainJob) -> dict[str, Any]:
     """A recipe without what makes no difference to its speed: seeds, rates, weights, and which classes are left out."""
     parts = recipe.load(job.recipe, job.changes).settings()
     parts["data"]["exclude"] = len(parts["data"]["exclude"])
@@ -216,16 +216,16 @@ def _shape_of_training(job: Train) -> dict[str, Any]:
 
 def _measure(workspace: Workspace, job: StudyJob, resources: Resources, seconds: float, limit: float) -> Measured:
     """Probe a job in a process of its own."""
-    if isinstance(job, Derive):
+    if isinstance(job, DeriveJob):
         return _UNKNOWN
     for other in map(workspace.graph.jobs.__getitem__, sorted(job.after)):
-        if not isinstance(other, Train) and workspace.finished(other) is None:
+        if not isinstance(other, TrainJob) and workspace.finished(other) is None:
             return Measured(math.nan, math.nan, f"unknown: it reads what {other.name} leaves")
     threads = str(resources.threads)
     folder = str(workspace.folder.resolve())
     begun = time.time() if resources.jobs > 1 else None  # then a job is a process, and pays for its start
     order = json.dumps(
-        {"folder": folder, "desk": workspace.about(), "name": job.name, "seconds": seconds, "begun": begun}
+        {"folder": folder, "workspace": workspace.about(), "name": job.name, "seconds": seconds, "begun": begun}
     )
     command = [sys.executable, "-m", "classwise.studies.runner.probe"]
     environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}

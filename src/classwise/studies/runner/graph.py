@@ -2,9 +2,9 @@
 
 A job is plain data, so that any process on any machine can do it:
 
-    Train("trades", "desk/cifar10/trades")                                  a run folder of a training
-    Audit("trades-pgd", "{trades}/best.pt", "cifar10", ("pgd-20",))         a run folder of an audit
-    Derive("norms", "classwise.studies.weight_norm:norms", {"model": "{trades}/best.pt"})     files made by a function
+    TrainJob("trades", "desk/cifar10/trades")                                      a run folder of a training
+    AuditJob("trades-pgd", "{trades}/best.pt", "cifar10", ("pgd-20",))             a run folder of an audit
+    DeriveJob("norms", "classwise.studies.weight_norm:norms", {"model": "{trades}/best.pt"})    files of a function
 
 ``{trades}`` stands for the folder of the job called trades, and makes this job wait for that one.
 """
@@ -18,7 +18,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from classwise.core.errors import UserError, unknown
 
@@ -31,6 +31,7 @@ class StudyJob:
     """A piece of work with a name, which is also its folder's."""
 
     name: str
+    kind: ClassVar[str]
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -38,7 +39,7 @@ class StudyJob:
 
     def settings(self) -> dict[str, Any]:
         """Everything that makes this job what it is, by which a finished one is recognised."""
-        return {"kind": type(self).__name__.lower(), **dataclasses.asdict(self)}
+        return {"kind": self.kind, **dataclasses.asdict(self)}
 
     @property
     def after(self) -> frozenset[str]:
@@ -47,17 +48,19 @@ class StudyJob:
 
 
 @dataclass(frozen=True)
-class Train(StudyJob):
+class TrainJob(StudyJob):
     """A training by a recipe with changed settings; its folder holds best.pt, last.pt and history.csv."""
 
+    kind = "train"
     recipe: str
     changes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Audit(StudyJob):
+class AuditJob(StudyJob):
     """An audit of a model; `options` are those of `classwise.audit` by name, such as per_class or protocol."""
 
+    kind = "audit"
     model: str
     data: str
     attacks: tuple[str, ...]
@@ -66,9 +69,10 @@ class Audit(StudyJob):
 
 
 @dataclass(frozen=True)
-class Derive(StudyJob):
-    """A call of ``package.module:function(folder, place, **arguments)``, which leaves files in its folder."""
+class DeriveJob(StudyJob):
+    """A call of ``package.module:function(folder, environment, **arguments)``, which leaves files in its folder."""
 
+    kind = "derive"
     function: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
@@ -129,7 +133,7 @@ def fill(value: Any, folders: Mapping[str, str]) -> Any:
 
 def read_job(settings: Mapping[str, Any]) -> StudyJob:
     """The job these settings describe."""
-    kinds: dict[str, Callable[..., StudyJob]] = {"train": Train, "audit": Audit, "derive": Derive}
+    kinds: dict[str, Callable[..., StudyJob]] = {own.kind: own for own in (TrainJob, AuditJob, DeriveJob)}
     fields = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     return kinds[str(fields.pop("kind"))](**fields)
 

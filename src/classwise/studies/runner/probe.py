@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from classwise.core.errors import UserError
-from classwise.studies.runner.graph import Audit, Train, fill, read_job
+from classwise.studies.runner.graph import AuditJob, TrainJob, fill, read_job
 from classwise.studies.runner.work import Environment, Workspace, peak_megabytes
 from classwise.training import recipe
 
@@ -53,26 +53,26 @@ def probe(workspace: Workspace, name: str, seconds: float) -> Measured:
     with tempfile.TemporaryDirectory() as scratch:
         absent = [other for other in sorted(job.after) if workspace.finished(workspace.graph.jobs[other]) is None]
         for training in map(workspace.graph.jobs.__getitem__, absent):
-            assert isinstance(training, Train), f"{name} cannot be probed before {training.name} is done"
-            _stand_in(training, workspace.place, Path(scratch) / training.name)
+            assert isinstance(training, TrainJob), f"{name} cannot be probed before {training.name} is done"
+            _stand_in(training, workspace.environment, Path(scratch) / training.name)
         folders = {
             other: str(Path(scratch) / other if other in absent else workspace.folder_of(other)) for other in job.after
         }
         ready = read_job(fill(job.settings(), folders))
-        if isinstance(ready, Train):
-            took, basis = _probe_training(ready, workspace.place, Path(scratch) / "run", seconds), "measured"
+        if isinstance(ready, TrainJob):
+            took, basis = _probe_training(ready, workspace.environment, Path(scratch) / "run", seconds), "measured"
         else:
-            assert isinstance(ready, Audit)
+            assert isinstance(ready, AuditJob)
             model = Path(ready.model)
             if model.is_relative_to(scratch) and not model.exists():  # of a single epoch, no other than the best
                 model.parent.mkdir()
                 shutil.copy(model.parents[1] / "best.pt", model)
-            took = _probe_audit(ready, workspace.place, Path(scratch) / "run", seconds, final=bool(absent))
+            took = _probe_audit(ready, workspace.environment, Path(scratch) / "run", seconds, final=bool(absent))
             basis = "measured, at most" if absent else "measured"
     return Measured(took, peak_megabytes(), basis)
 
 
-def _stand_in(job: Train, place: Environment, folder: Path) -> None:
+def _stand_in(job: TrainJob, environment: Environment, folder: Path) -> None:
     """A run folder with the untrained model of a training that has not been done."""
     import numpy as np
 
@@ -81,7 +81,7 @@ def _stand_in(job: Train, place: Environment, folder: Path) -> None:
     from classwise.models.checkpoint import save_checkpoint
 
     chosen = recipe.load(job.recipe, job.changes)
-    images = load_data(chosen.data.name, place.root, "train", place.download).without(chosen.data.exclude)
+    images = load_data(chosen.data.name, environment.root, "train", environment.download).without(chosen.data.exclude)
     classes, channels = images.num_classes, images.batch(np.arange(1))[0].shape[1]
     part = chosen.model
     model = load_model(part.spec, num_classes=classes, in_channels=channels, normalize=part.normalize)
@@ -89,24 +89,26 @@ def _stand_in(job: Train, place: Environment, folder: Path) -> None:
         save_checkpoint(folder / name, model, part.spec, classes, channels)
 
 
-def _device(place: Environment) -> torch.device:
+def _device(environment: Environment) -> torch.device:
     from classwise.auditing.inputs import default_device
     from classwise.models.check import usable
 
-    return default_device() if place.device is None else usable(place.device)
+    return default_device() if environment.device is None else usable(environment.device)
 
 
-def _probe_training(job: Train, place: Environment, folder: Path, seconds: float) -> float:
+def _probe_training(job: TrainJob, environment: Environment, folder: Path, seconds: float) -> float:
     """Set-up, and for every epoch its examples, the validation and the two checkpoints."""
     from classwise.training.prepare import examples, network_of, prepare, split_off
     from classwise.training.processes import Processes
 
     begin = time.perf_counter()
     chosen = recipe.load(job.recipe, job.changes)
-    kept, held_out = split_off(chosen, examples(chosen, place.root, place.download, None))
-    network = network_of(chosen, None, kept, _device(place))
+    kept, held_out = split_off(chosen, examples(chosen, environment.root, environment.download, None))
+    network = network_of(chosen, None, kept, _device(environment))
     folder.mkdir()
-    training, start = prepare(chosen, network, kept, held_out, folder, Processes(), place.root, place.download)
+    training, start = prepare(
+        chosen, network, kept, held_out, folder, Processes(), environment.root, environment.download
+    )
     total, first = time.perf_counter() - begin, 0
     for phase in training.phases:
         start.epoch = (first + phase.until) // 2
@@ -161,7 +163,7 @@ def _validation_seconds(training: Training, seconds: float) -> float:
     return len(validation.images) * took / count
 
 
-def _probe_audit(job: Audit, place: Environment, folder: Path, seconds: float, final: bool) -> float:
+def _probe_audit(job: AuditJob, environment: Environment, folder: Path, seconds: float, final: bool) -> float:
     """What does not depend on the number of images, and the attacks' time for all of them."""
     from classwise.auditing.audit import audit
     from classwise.auditing.inputs import images_of
@@ -170,7 +172,7 @@ def _probe_audit(job: Audit, place: Environment, folder: Path, seconds: float, f
     options = dict(job.options)
     chosen = {key: options.pop(key) for key in _SELECTING if key in options}
     names = [options.pop(key, None) for key in ("num_classes", "class_names")]
-    images = images_of(job.data, place.root, chosen.pop("split", "test"), place.download, *names)
+    images = images_of(job.data, environment.root, chosen.pop("split", "test"), environment.download, *names)
     images = images.subset(**chosen, seed=options.get("seed", 0))
     reading = time.perf_counter() - begin
     if final:
@@ -179,7 +181,7 @@ def _probe_audit(job: Audit, place: Environment, folder: Path, seconds: float, f
     for some in _more_and_more(images):
         out = folder / str(len(some))
         timing = audit(
-            job.model, some, list(job.attacks), job.eps, out=out, device=place.device, progress=False, **options
+            job.model, some, list(job.attacks), job.eps, out=out, device=environment.device, progress=False, **options
         ).timing
         spent = sum(cost["seconds"] for cost in timing["attacks"].values())
         fixed, attacked = timing["wall_seconds"] - spent, spent / len(some)
@@ -202,7 +204,7 @@ def main(read: Callable[[], str] = sys.stdin.read) -> int:
     order = json.loads(read())
     start = 0.0 if order["begun"] is None else time.time() - order["begun"]
     try:
-        measured = probe(Workspace.of(Path(order["folder"]), order["desk"]), order["name"], order["seconds"])
+        measured = probe(Workspace.of(Path(order["folder"]), order["workspace"]), order["name"], order["seconds"])
     except UserError as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2

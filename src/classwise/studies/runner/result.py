@@ -78,25 +78,25 @@ class Done:
         return read_csv(self.folder(name) / file)
 
 
-def write(outcome: StudyResult, folder: Path, title: str, settings: Mapping[str, object]) -> Path:
+def write(result: StudyResult, folder: Path, title: str, settings: Mapping[str, object]) -> Path:
     """tables/*.csv, figures/*.svg, what these were drawn from (data/*.csv), claims.json, and a page, study.md."""
     parts = [f"# {title}", _settings(settings)]
-    if outcome.claims:
-        rows = pd.DataFrame([claim.to_dict() for claim in outcome.claims])
+    if result.claims:
+        rows = pd.DataFrame([claim.to_dict() for claim in result.claims])
         write_text(folder / "claims.json", json.dumps(rows.to_dict("records"), indent=1))
         parts += ["## Claims", markdown(rows, rows.columns)]
-    for name, frame in outcome.tables.items():
+    for name, frame in result.tables.items():
         write_text(folder / "tables" / f"{name}.csv", csv_text(frame))
         parts += [f"## {_sentence(name)}", markdown(shown(frame), words(frame))]
-    for name, chart in outcome.figures.items():
+    for name, chart in result.figures.items():
         path = folder / "figures" / f"{name}.svg"
         path.parent.mkdir(parents=True, exist_ok=True)
         figures.save(chart, path)
         parts += [f"## {_sentence(name)}", f"![{_sentence(name)}](figures/{name}.svg)"]
-    for name, frame in outcome.data.items():
+    for name, frame in result.data.items():
         write_text(folder / studied.FOLDER / f"{name}.csv", csv_text(frame))
-    if outcome.notes:
-        parts += ["## What differs from the papers", "\n".join(f"- {note}" for note in outcome.notes)]
+    if result.notes:
+        parts += ["## What differs from the papers", "\n".join(f"- {note}" for note in result.notes)]
     page = folder / "study.md"
     write_text(page, "\n\n".join(parts) + "\n")
     return page

@@ -1,6 +1,6 @@
-"""A study: a frozen dataclass whose fields are its options, the jobs it needs, and the outcome it makes of them.
+"""A study: a frozen dataclass whose fields are its options, the jobs it needs, and the result it makes of them.
 
-    outcome = studies.run(studies.parse("homing", {"recipe": ["desk/digits/madry"]}), "runs/homing")
+    result = studies.run(studies.parse("homing", {"recipe": ["desk/digits/madry"]}), "runs/homing")
 
 Killed and started again with the same call, a study goes on; what is finished is never done again.
 """
@@ -21,7 +21,7 @@ from classwise.core.threat import Norm
 from classwise.studies.runner.engines import Resources, drive, engine
 from classwise.studies.runner.epochs import chosen_epochs
 from classwise.studies.runner.graph import Graph, StudyJob
-from classwise.studies.runner.models_under_study import ModelUnderStudy, subjects
+from classwise.studies.runner.models_under_study import ModelUnderStudy, Setting, find_models
 from classwise.studies.runner.result import Done, StudyResult, write
 from classwise.studies.runner.work import Environment, Workspace
 
@@ -35,7 +35,7 @@ class Study(abc.ABC):
         """The trainings, audits and derived files it needs."""
 
     @abc.abstractmethod
-    def outcome(self, done: Done) -> StudyResult:
+    def result(self, done: Done) -> StudyResult:
         """Its tables, figures and verdicts, from the finished jobs."""
 
     @property
@@ -64,38 +64,45 @@ class OfModels(Study):
     per_class: int | None = None
     seed: int = 0
 
-    def subjects(self) -> list[ModelUnderStudy]:
+    def models(self) -> list[ModelUnderStudy]:
         return chosen_epochs(self.trained(), self.epoch)
 
     def trained(self) -> list[ModelUnderStudy]:
         """The models as their trainings choose them, whatever `epoch` says."""
-        return subjects(self.model, self.recipe, self.set, self.data, self.eps, self.norm)
+        return find_models(self.model, self.recipe, self.set, Setting(self.data, self.eps, self.norm))
 
 
 def run(
     study: Study,
     out: str | Path,
     *,
-    place: Environment | None = None,
+    environment: Environment | None = None,
     engine_spec: str = "local",
     resources: Resources | None = None,
     use: Mapping[str, str | Path] | None = None,
     pool: str | Path | None = None,
     watch: Callable[[str, int, int], None] | None = None,
 ) -> StudyResult:
-    """Do a study's jobs and write its outcome below `out`; see `conduct` for what may be said besides."""
-    outcome = run_jobs(
-        study, out, place=place, engine_spec=engine_spec, resources=resources, use=use, pool=pool, watch=watch
+    """Do a study's jobs and write its result below `out`; the arguments are those of `run_jobs`."""
+    result = run_jobs(
+        study,
+        out,
+        environment=environment,
+        engine_spec=engine_spec,
+        resources=resources,
+        use=use,
+        pool=pool,
+        watch=watch,
     )
-    write(outcome, Path(out), study.title, dataclasses.asdict(study))
-    return outcome
+    write(result, Path(out), study.title, dataclasses.asdict(study))
+    return result
 
 
 def run_jobs(
     study: Study,
     out: str | Path,
     *,
-    place: Environment | None = None,
+    environment: Environment | None = None,
     engine_spec: str = "local",
     resources: Resources | None = None,
     use: Mapping[str, str | Path] | None = None,
@@ -111,7 +118,9 @@ def run_jobs(
     """
     graph = Graph.of(study.jobs())
     with writing(out):
-        workspace = Workspace.begin(Path(out), graph, place or Environment(), None if pool is None else Path(pool))
+        workspace = Workspace.begin(
+            Path(out), graph, environment or Environment(), None if pool is None else Path(pool)
+        )
         for name, given in (use or {}).items():
             _adopt(workspace, name, Path(given))
         over = sum(workspace.finished(job) is not None for job in workspace.graph)
@@ -119,7 +128,7 @@ def run_jobs(
             for number, name in enumerate(drive(workspace, submit), over + 1):
                 if watch is not None:
                     watch(name, number, len(workspace.graph))
-        return study.outcome(Done(workspace))
+        return study.result(Done(workspace))
 
 
 def check_given(workspace: Workspace, name: str, given: Path) -> None:

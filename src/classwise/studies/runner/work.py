@@ -34,13 +34,13 @@ from classwise.core.run_lock import writing
 from classwise.core.stopping import end_by, stopping
 from classwise.core.storage import atomic_write
 from classwise.core.trust import trusting
-from classwise.studies.runner.graph import Audit, Derive, Graph, StudyJob, Train, fill, read_job
+from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph, StudyJob, TrainJob, fill, read_job
 
 MARK, LOG = "job.json", "log.txt"
 _WATCHED = 0.5  # seconds between two looks at whether the process that started this one is there
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Environment:
     """Where jobs find data, and on what they run; it changes nothing in their results."""
 
@@ -50,6 +50,11 @@ class Environment:
     progress: bool | None = False
     trust: bool = False
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """As arguments of `train` and `audit`; trust is given for all that a job loads."""
+        return {name: value for name, value in asdict(self).items() if name != "trust"}
+
 
 @dataclass(frozen=True)
 class Workspace:
@@ -57,15 +62,15 @@ class Workspace:
 
     folder: Path
     graph: Graph
-    place: Environment
+    environment: Environment
     pool: Path | None = None
 
     @classmethod
-    def begin(cls, folder: Path, graph: Graph, place: Environment, pool: Path | None = None) -> Workspace:
+    def begin(cls, folder: Path, graph: Graph, environment: Environment, pool: Path | None = None) -> Workspace:
         """Write down the jobs, so that other processes can do them, wherever they are started."""
-        root = None if place.root is None else str(Path(place.root).resolve())
+        root = None if environment.root is None else str(Path(environment.root).resolve())
         pool = None if pool is None else pool.resolve()
-        workspace = cls(folder.resolve(), graph, dataclasses.replace(place, root=root), pool)
+        workspace = cls(folder.resolve(), graph, dataclasses.replace(environment, root=root), pool)
         _write(workspace.folder / "jobs.json", workspace.about())
         return workspace
 
@@ -75,14 +80,14 @@ class Workspace:
 
     @classmethod
     def of(cls, folder: Path, about: Mapping[str, Any]) -> Workspace:
-        """The desk that `about` tells of."""
+        """The workspace that `about` describes."""
         pool = None if about["pool"] is None else Path(about["pool"])
         return cls(folder, Graph.of(map(read_job, about["jobs"])), Environment(**about["place"]), pool)
 
     def about(self) -> dict[str, Any]:
         """Its jobs and where data are, as plain values."""
         pool = None if self.pool is None else str(self.pool)
-        return {"place": asdict(self.place), "pool": pool, "jobs": [job.settings() for job in self.graph]}
+        return {"place": asdict(self.environment), "pool": pool, "jobs": [job.settings() for job in self.graph]}
 
     def folder_of(self, name: str) -> Path:
         """Where a job leaves what it makes."""
@@ -118,8 +123,8 @@ class Workspace:
                 return
             begin = time.perf_counter()
             ready = read_job(fill(job.settings(), {other: str(self.folder_of(other)) for other in job.after}))
-            with trusting(self.place.trust):
-                _DO[type(ready)](ready, folder, self.place)
+            with trusting(self.environment.trust):
+                _DO[type(ready)](ready, folder, self.environment)
             about = {"job": job.settings(), "seconds": time.perf_counter() - begin, "megabytes": peak_megabytes()}
             _write(folder / MARK, about)
 
@@ -137,34 +142,28 @@ class Workspace:
         return None
 
 
-def _train(job: Train, folder: Path, place: Environment) -> None:
+def _train(job: TrainJob, folder: Path, environment: Environment) -> None:
     from classwise.training.train import train
 
-    train(
-        job.recipe, out=folder, changes=job.changes, root=place.root, download=place.download, device=place.device,
-        progress=place.progress,
-    )  # fmt: skip
+    train(job.recipe, out=folder, changes=job.changes, **environment.arguments)
 
 
-def _audit(job: Audit, folder: Path, place: Environment) -> None:
+def _audit(job: AuditJob, folder: Path, environment: Environment) -> None:
     from classwise.auditing.audit import audit
 
-    audit(
-        job.model, job.data, list(job.attacks), job.eps, out=folder, root=place.root, download=place.download,
-        device=place.device, progress=place.progress, **job.options,
-    )  # fmt: skip
+    audit(job.model, job.data, list(job.attacks), job.eps, out=folder, **environment.arguments, **job.options)
 
 
-def _derive(job: Derive, folder: Path, place: Environment) -> None:
+def _derive(job: DeriveJob, folder: Path, environment: Environment) -> None:
     module, _, name = job.function.partition(":")
-    getattr(importlib.import_module(module), name)(folder, place, **job.arguments)
+    getattr(importlib.import_module(module), name)(folder, environment, **job.arguments)
 
 
-_DO: dict[type[StudyJob], Callable[..., None]] = {Train: _train, Audit: _audit, Derive: _derive}
+_DO: dict[type[StudyJob], Callable[..., None]] = {TrainJob: _train, AuditJob: _audit, DeriveJob: _derive}
 
 
 def attempt(folder: str, name: str, threads: int) -> str | None:
-    """Do one job of the study in `folder` with that many threads, in a process of another's; see `Desk.attempt`."""
+    """Do one job of the study in `folder` with that many threads, in a worker process; see `Workspace.attempt`."""
     import torch
 
     torch.set_num_threads(threads)

@@ -33,7 +33,7 @@ _MANY, _SMALL, _LARGE = 6, 60, 120  # columns from which pictures are small, and
 
 def make_masks(
     folder: Path,
-    place: Environment,
+    environment: Environment,
     data: str,
     source: str,
     audit: str,
@@ -48,7 +48,7 @@ def make_masks(
     Shuffled within the class, so that a class's masks stay as large as they are.
     """
     audited = Audit.load(audit)
-    images = load_data(data, place.root, "test", place.download).subset(per_class=per_class, seed=seed)
+    images = load_data(data, environment.root, "test", environment.download).subset(per_class=per_class, seed=seed)
     number = images.class_number(chosen_class(audited, class_name))
     wanted = images.labels == number
     if others:
@@ -113,7 +113,13 @@ def _shuffled(images: Images, own: Masks, seed: int) -> Masks:
 
 
 def take_pictures(
-    folder: Path, place: Environment, data: str, replaced: str, original: str, changed: str, class_name: str | None
+    folder: Path,
+    environment: Environment,
+    data: str,
+    replaced: str,
+    original: str,
+    changed: str,
+    class_name: str | None,
 ) -> None:
     """pictures.npz and pictures.csv: the class's most robust images and those that the background made robust, with
     the two likeliest classes of each, natural and attacked (Figure 6)."""
@@ -123,7 +129,7 @@ def take_pictures(
     rows: list[dict[str, str]] = []
     pictures: list[Array] = []
     for title, spec in ((ORIGINAL, data), ("changed", replaced)):
-        images = load_data(spec, place.root, "test", place.download)
+        images = load_data(spec, environment.root, "test", environment.download)
         places = [int(np.flatnonzero(images.positions == one)[0]) for one in index]
         pictures.append(rounded(images.batch(np.array(places))[0].permute(0, 2, 3, 1).cpu().numpy()))
         lines = {kind: _likeliest(own[title][kind], index) for kind in KINDS}
@@ -138,13 +144,13 @@ def take_pictures(
     _write(folder, rows, pictures)
 
 
-def take_digits(folder: Path, place: Environment, data: Mapping[str, str]) -> None:
+def take_digits(folder: Path, environment: Environment, data: Mapping[str, str]) -> None:
     """pictures.npz and pictures.csv: a test image of each class in front of each of its colours, a row for each way
     to give colours to classes (Figure 5a)."""
     rows: list[dict[str, str]] = []
     pictures: list[Array] = []
     for pairing, spec in data.items():
-        images = load_data(spec, place.root, "test", place.download)
+        images = load_data(spec, environment.root, "test", environment.download)
         colours = colours_of(images.class_names, pairing)
         behind = drawn(images.labels, images.positions, [len(own) for own in colours.values()])
         for label, (name, own) in enumerate(colours.items()):
@@ -171,7 +177,7 @@ def shown(folder: Path, columns: Mapping[str, str] | None = None) -> pd.DataFram
     return table.assign(column=table["column"].replace(dict(columns or {})), image=images)
 
 
-def outcome(name: str, pictures: pd.DataFrame) -> StudyResult:
+def result(name: str, pictures: pd.DataFrame) -> StudyResult:
     """The figure of a grid of pictures, and what it is drawn from."""
     cell = _LARGE if pictures["column"].nunique() < _MANY else _SMALL
     chart = figures.styled(panels.draw(pictures, cell=cell))

@@ -80,9 +80,9 @@ class Terms:
         return self.error + self.complexity + self.radius + self.chance
 
 
-def linear(folder: Path, place: Environment, data: str, eps: str | float, epochs: int, seed: int) -> None:
+def linear(folder: Path, environment: Environment, data: str, eps: str | float, epochs: int, seed: int) -> None:
     """bound.csv: both forms of the bound for p = 1 and 2; classes.csv: each class's robust error, training and test."""
-    train, test = (load_data(data, place.root, split, place.download) for split in ("train", "test"))
+    train, test = (load_data(data, environment.root, split, environment.download) for split in ("train", "test"))
     present = np.bincount(train.labels, minlength=train.num_classes)
     train = train.subset(per_class=int(present[present > 0].min()), seed=seed)  # the theorem's classes are equal
     radius = number(eps)

@@ -88,7 +88,7 @@ def following(records: Records, pairing: str) -> Kinship:
     return kinship.of(errors(records, pairing), relation(pairing, records.class_names))
 
 
-def outcome(audits: Mapping[str, Audit]) -> StudyResult:
+def result(audits: Mapping[str, Audit]) -> StudyResult:
     """Tables, figures and claims of models trained with each pairing, by the pairing's name."""
     attacked = {pairing: audit.rows() for pairing, audit in audits.items()}
     clean = {pairing: audit.rows(CLEAN) for pairing, audit in audits.items()}

@@ -83,14 +83,14 @@ class OfTemperatures(OfModels):
             raise UserError("--inv-temperature holds only 1, which is PGD itself; give others, such as 1,2,5,10,50.")
         return found
 
-    def sweep(self, subject: ModelUnderStudy) -> graph.Audit:
+    def sweep(self, model: ModelUnderStudy) -> graph.AuditJob:
         """The audit of a model at each 1/T, in both variants."""
         wanted = list(specs(self.attack, self.grid).values())
         options = {"per_class": self.per_class, "seed": self.seed, "protocol": self.protocol}
-        return subject.audit("temperature", wanted, **options)
+        return model.audit("temperature", wanted, **options)
 
     def sweeps(self, done: Done) -> dict[str, Sweep]:
-        names = [subject.name for subject in self.subjects()]
+        names = [model.name for model in self.models()]
         return {name: Sweep.of(done.audit(f"{name}-temperature"), self.attack, self.grid) for name in names}
 
     def notes(self) -> list[str]:

@@ -142,10 +142,10 @@ def cv_change(first: Records, second: Records, confidence: float = 0.95, seed: i
     return float(found[0, 1] - found[0, 0]), *interval(all_found[:, 1] - all_found[:, 0], confidence)
 
 
-def require_same_setting(subjects: Sequence[ModelUnderStudy]) -> None:
+def require_same_setting(models: Sequence[ModelUnderStudy]) -> None:
     """Raise where models are for different data or threats: their accuracies are not of the same question."""
-    first = subjects[0]
-    for other in subjects[1:]:
+    first = models[0]
+    for other in models[1:]:
         if other.data != first.data or other.threat != first.threat:
             raise UserError(
                 f"{first.name} is for {first.data} in {first.norm} at eps {first.eps}, {other.name} for {other.data} "

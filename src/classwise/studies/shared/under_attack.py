@@ -30,21 +30,21 @@ class UnderAttack(OfModels):
     attack_for: tuple[str, ...] = ()
     protocol: Protocol = "any"
 
-    def attack_on(self, subject: ModelUnderStudy) -> str:
+    def attack_on(self, model: ModelUnderStudy) -> str:
         """The attack for a model: the one for its name, else for its data set, else the one for all."""
         own = self._own_attacks()
-        return own.get(subject.name, own.get(spec.split(subject.data)[0], self.attack))
+        return own.get(model.name, own.get(spec.split(model.data)[0], self.attack))
 
     def audited(self) -> list[StudyJob]:
         """The training of each model, where it has one, and its audit, called NAME-audit."""
-        found = self.subjects()
-        known = [*(subject.name for subject in found), *(spec.split(subject.data)[0] for subject in found)]
+        found = self.models()
+        known = [*(model.name for model in found), *(spec.split(model.data)[0] for model in found)]
         for name in self._own_attacks():
             if name not in known:
                 raise unknown("model or data set of --attack-for", name, dict.fromkeys(known))
         made: list[StudyJob] = []
-        for subject in found:
-            made += [*subject.jobs, subject.audit("audit", [self.attack_on(subject)], **self.audit_options())]
+        for model in found:
+            made += [*model.jobs, model.audit("audit", [self.attack_on(model)], **self.audit_options())]
         return made
 
     def audit_options(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from classwise.show.figures import sweep
 from classwise.show.figures.style import Chart
 from classwise.studies.runner.epochs import at_epoch
 from classwise.studies.runner.graph import StudyJob
-from classwise.studies.runner.models_under_study import ModelUnderStudy, recipe_subject
+from classwise.studies.runner.models_under_study import ModelUnderStudy, Setting, from_recipe
 from classwise.studies.runner.result import Done
 from classwise.studies.runner.study import Study
 from classwise.studies.shared import over_seeds
@@ -69,11 +69,9 @@ class Variants(Study):
     def jobs(self) -> list[StudyJob]:
         if not self.seeds:
             raise UserError("no seed to train with: give at least one, such as --seeds 0.")
-        subjects = [self._subject(variant, seed) for variant in self.variants() for seed in self.seeds]
-        audits = [
-            each.audit("audit", self.attack, per_class=self.per_class, **self.audit_options()) for each in subjects
-        ]
-        return [*(job for subject in subjects for job in subject.jobs), *audits]
+        models = [self._model(variant, seed) for variant in self.variants() for seed in self.seeds]
+        audits = [each.audit("audit", self.attack, per_class=self.per_class, **self.audit_options()) for each in models]
+        return [*(job for model in models for job in model.jobs), *audits]
 
     def audit_options(self) -> dict[str, Any]:
         """What every audit is told; nothing of the protocol where it is the usual one, as in earlier runs."""
@@ -90,9 +88,10 @@ class Variants(Study):
     def _name(self, variant: Variant, seed: int) -> str:
         return variant.name if len(self.seeds) == 1 else f"{variant.name}-seed{seed}"
 
-    def _subject(self, variant: Variant, seed: int) -> ModelUnderStudy:
+    def _model(self, variant: Variant, seed: int) -> ModelUnderStudy:
         changes = (*self.set, *variant.changes, f"train.seed={seed}")
-        made = recipe_subject(self._name(variant, seed), variant.recipe, changes, self.data, self.eps, self.norm)
+        setting = Setting(self.data, self.eps, self.norm)
+        made = from_recipe(self._name(variant, seed), variant.recipe, changes, setting)
         return at_epoch(made, self.epoch)
 
 
