@@ -157,21 +157,21 @@ def _classwise(model: nn.Module, examples: Examples) -> Side:
     )
     synced_copy = follow(model.eval(), examples.x[:8])
     optimiser = _SGD.build(model)
-    stepper = TrainStep(
-        recipe,
-        model,
-        optimiser,
-        _SGD.lr,
-        schedule.parse("constant"),
-        None,
-        replace(synced_copy, fast=replace(synced_copy.fast, multiple=1)),
-        torch.amp.GradScaler("cpu", enabled=False),
-        Processes(),
+    train_step = TrainStep(
+        recipe=recipe,
+        model=model,
+        optimizer=optimiser,
+        lr=_SGD.lr,
+        schedule=schedule.parse("constant"),
+        awp=None,
+        synced_copy=replace(synced_copy, fast=replace(synced_copy.fast, multiple=1)),
+        scaler=torch.amp.GradScaler("cpu", enabled=False),
+        processes=Processes(),
     )
     state = method.init([str(k) for k in range(int(model(examples.x[:2]).shape[1]))])
 
     def step() -> float:
-        _, loss = stepper(examples, parse_augment([]), state, 0, 0.0, len(examples.y))
+        _, loss = train_step(examples, parse_augment([]), state, 0, 0.0, len(examples.y))
         return float(loss.value.detach().mean())
 
     return Side(model, optimiser, step)

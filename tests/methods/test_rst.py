@@ -54,7 +54,7 @@ def test_a_batch_without_any_label_is_kl_alone():
 def test_the_adversarial_images_go_first():
     seen = []
 
-    class ProgressDisplay(nn.Module):
+    class Recorder(nn.Module):
         def __init__(self):
             super().__init__()
             self.net = by_hand.model()
@@ -63,7 +63,7 @@ def test_the_adversarial_images_go_first():
             seen.append(x)
             return self.net(x)
 
-    net = ProgressDisplay()
+    net = Recorder()
     batch = by_hand.batch(net)
     Rst().loss(net, batch, Rst().init(NAMES))
     assert [x is batch.x for x in seen] == [False, True]

@@ -18,7 +18,8 @@ from torch import nn
 from classwise.core.errors import UserError
 from classwise.data import load as load_data
 from classwise.training import pseudo
-from classwise.training.checkpoint import Checkpoints, TrainingState
+from classwise.training.checkpoint import Checkpoints
+from classwise.training.state import TrainingState
 
 AT_EVERY_STEP: dict[str, Any] = {"save_minutes": 0}
 
@@ -124,7 +125,7 @@ def test_a_truncated_last_checkpoint_falls_back_to_the_one_before(tmp_path: Path
     out = tmp_path / "run"
     shutil.copytree(once, out)
     cut(out / "last.pt")
-    with pytest.warns(UserWarning, match=r"last\.pt cannot be read \(.*going on from the checkpoint before it"):
+    with pytest.warns(UserWarning, match=r"last\.pt cannot be read \(.*resuming from the checkpoint before it"):
         run(small(once.parent), out)
     assert_same_run(out, once)
 
@@ -175,12 +176,12 @@ def test_a_full_disk_is_an_error_and_the_checkpoint_before_is_whole(
 
 def test_a_write_cut_short_is_the_same_error(tmp_path: Path) -> None:
     """torch answers a write that fails half-way with an error of its own, in which the disk's is hidden."""
-    checkpoints = Checkpoints(tmp_path, "resnet-18", 2, 1, {})
+    checkpoints = Checkpoints(folder=tmp_path, spec="resnet-18", num_classes=2, in_channels=1, method={})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
         with pytest.raises(UserError, match=r"cannot write .*best\.pt: File too large\. The checkpoint before it is"):
-            checkpoints.save("best.pt", nn.Linear(1000, 100), TrainingState({}))
+            checkpoints.save("best.pt", nn.Linear(1000, 100), TrainingState(method_state={}))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(tmp_path.iterdir())
@@ -190,7 +191,7 @@ def test_another_model_than_the_checkpoint_s_is_refused(tmp_path: Path) -> None:
     tree = small(tmp_path, train={"epochs": 1})
     first, other = (nn.Sequential(nn.Flatten(), nn.Linear(64, n), nn.Linear(n, 10)) for n in (5, 6))
     run(tree, tmp_path / "run", model=first)
-    with pytest.raises(UserError, match=r"the checkpoint to go on from is of another model.*--overwrite"):
+    with pytest.raises(UserError, match=r"the checkpoint to resume from is of another model.*--overwrite"):
         run(tree, tmp_path / "run", model=other)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from small_runs import assert_same_run, content, run, small
 
-from classwise.core.stopping import exit_code
-from classwise.training.interrupt import Interrupted, interruptible
+from classwise.core.stopping import Interrupted, exit_code
+from classwise.training.interrupt import interruptible
 from classwise.training.step import TrainStep
 
 

@@ -10,8 +10,8 @@ import pandas as pd
 from rich.console import Console
 
 from classwise.core.records import COLUMNS, AttackInfo, Meta, Records
-from classwise.training.checkpoint import TrainingState
 from classwise.training.progress_display import ProgressDisplay, class_bars, line, show_trained
+from classwise.training.state import TrainingState
 
 ROW = {
     "epoch": 2, "train_loss": 1.25, "lr": 0.1, "clean": 0.9, "robust": 0.5, "worst_class": "[cat]", "worst": 0.25,
@@ -58,13 +58,13 @@ def test_an_epoch_in_one_line() -> None:
 
 def test_in_a_pipe_there_is_a_line_per_epoch_and_the_tracker_gets_its_row() -> None:
     (out, text), tracker = console(), Listener()
-    watch = ProgressDisplay(4, ["pgd"], tracker, console=out)
-    with watch.watching():
-        watch.begin_epoch(1, 10, 0)
-        watch.step(0.5)
-        with watch.validating(4) as report:
+    display = ProgressDisplay(4, ["pgd"], tracker, console=out)
+    with display.running():
+        display.begin_epoch(1, 10, 0)
+        display.step(0.5)
+        with display.validating(4) as report:
             report("pgd", 4)
-        watch.epoch(TrainingState({}, history=[ROW]), valid())
+        display.epoch(TrainingState(method_state={}, history=[ROW]), valid())
     assert text.getvalue().strip() == LINE
     assert tracker.rows == [(2, 0.5)]
     assert tracker.closed
@@ -72,19 +72,19 @@ def test_in_a_pipe_there_is_a_line_per_epoch_and_the_tracker_gets_its_row() -> N
 
 def test_quiet_processes_say_nothing() -> None:
     out, text = console()
-    watch = ProgressDisplay(4, ["pgd"], quiet=True, console=out)
-    with watch.watching():
-        watch.epoch(TrainingState({}, history=[ROW]), valid())
+    display = ProgressDisplay(4, ["pgd"], quiet=True, console=out)
+    with display.running():
+        display.epoch(TrainingState(method_state={}, history=[ROW]), valid())
     assert text.getvalue() == ""
 
 
 def test_on_a_terminal_there_are_a_bar_and_the_classes_of_the_last_validation() -> None:
     out, text = console(terminal=True)
-    watch = ProgressDisplay(4, ["pgd"], show=True, console=out)
-    with watch.watching():
-        watch.begin_epoch(1, 10, 3)
-        watch.step(0.5)
-        watch.epoch(TrainingState({}, history=[ROW]), valid())
+    display = ProgressDisplay(4, ["pgd"], show=True, console=out)
+    with display.running():
+        display.begin_epoch(1, 10, 3)
+        display.step(0.5)
+        display.epoch(TrainingState(method_state={}, history=[ROW]), valid())
     assert "epoch 2 of 4" in text.getvalue()
     assert "4/10" in text.getvalue()
     assert "[cat]" in text.getvalue()

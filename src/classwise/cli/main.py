@@ -21,7 +21,7 @@ from classwise.cli import studies
 from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError, unknown
 from classwise.core.spec import number
-from classwise.core.stopping import Stopped, exit_code, stopping
+from classwise.core.stopping import Interrupted, Stopped, exit_code, stopping
 from classwise.core.version import __version__
 from classwise.results import gate
 
@@ -294,7 +294,7 @@ def train(
             trust=trust, progress=progress,
         )  # fmt: skip
     except KeyboardInterrupt as stop:
-        kept = "saved" if type(stop).__name__ == "Interrupted" else "not saved"
+        kept = "saved" if isinstance(stop, Interrupted) else "not saved"
         Console(stderr=True).print(
             f"stopped ({kept}); the same command resumes in {escape(str(folder))}.", soft_wrap=True
         )

@@ -23,6 +23,10 @@ class Stopped(KeyboardInterrupt):
         self.number = int(number)
 
 
+class Interrupted(Stopped):
+    """A signal asked for a stop, and what was done so far is saved."""
+
+
 def exit_code(stop: KeyboardInterrupt) -> int:
     """128 and the number of the signal, as shells say it: 130 after Ctrl-C, 143 after SIGTERM."""
     return 128 + (stop.number if isinstance(stop, Stopped) else signal.SIGINT)

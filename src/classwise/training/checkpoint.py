@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError
 from classwise.core.storage import write_text
-from classwise.methods.method import State
 from classwise.models.checkpoint import read_checkpoint, save_checkpoint, write_checkpoint
-from classwise.training.averaging import Average, averaged
-from classwise.training.history import Row, frame
+from classwise.training.averaging import averaged
+from classwise.training.history import frame
+from classwise.training.state import TrainingState
 
 LAST, NEXT, PREVIOUS, BEST = "last.pt", "next.pt", "previous.pt", "best.pt"
 EPOCHS = "epochs"  # the folder of kept epochs, within the run folder
@@ -51,30 +51,7 @@ def checkpoint_of(folder: Path, epoch: int) -> Path:
     return path
 
 
-@dataclass
-class TrainingState:
-    """Where a training is: all that changes from step to step besides the weights.
-
-    epoch, step: done so far, `step` within the epoch. seen: columns of the training records of the unfinished epoch.
-    before: the weights an epoch ago, where they may be needed. pgd: accuracy on a training batch after the last epoch,
-    for catastrophic overfitting. stopped: why the training ended early. seconds: spent on the unfinished epoch.
-    """
-
-    state: State
-    epoch: int = 0
-    step: int = 0
-    seen: dict[str, Tensor] = field(default_factory=dict)
-    average: Average = field(default_factory=dict)
-    history: list[Row] = field(default_factory=list)
-    best: list[float] | None = None
-    best_epoch: int = 0
-    before: dict[str, Tensor] = field(default_factory=dict)
-    pgd: float | None = None
-    stopped: str | None = None
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Checkpoints:
     """The checkpoints of one run folder, for one model."""
 
@@ -85,55 +62,38 @@ class Checkpoints:
     method: dict[str, Any]
     threat: dict[str, Any] = field(default_factory=dict)
 
-    def save(self, name: str, model: nn.Module, progress: TrainingState, **more: Any) -> None:
-        """Write one checkpoint."""
-        about = {
+    def save(self, name: str, model: nn.Module, state: TrainingState, more: Mapping[str, Any] | None = None) -> None:
+        """Write one checkpoint; `more` is what only the last one needs."""
+        training = {
             "method": json.dumps(self.method, default=str),
-            "state": progress.state,
-            "epoch": progress.epoch,
-            "step": progress.step,
+            "state": state.method_state,
+            "epoch": state.epoch,
+            "step": state.step,
             "threat": self.threat,
-            **more,
+            **(more or {}),
         }
         path = self.folder / name
         try:
-            save_checkpoint(path, model, self.spec, self.num_classes, self.in_channels, training=about)
+            save_checkpoint(path, model, self.spec, self.num_classes, self.in_channels, training=training)
         except (OSError, RuntimeError) as error:  # torch's writer hides a write cut short behind an error of its own
             cause = error if isinstance(error, OSError) else error.__context__
             if not isinstance(cause, OSError):
                 raise
             raise UserError(
-                f"cannot write {path}: {cause.strerror or cause}. The checkpoint before it is kept: make room, then go "
-                "on with the same command."
+                f"cannot write {path}: {cause.strerror or cause}. The checkpoint before it is kept: make room, then "
+                "resume with the same command."
             ) from error
 
-    def save_last(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, scaler: dict[str, Any], progress: TrainingState
-    ) -> None:
+    def save_last(self, model: nn.Module, state: TrainingState, more: Mapping[str, Any]) -> None:
         """Write last.pt, the averaged weights in front where there is an average, and history.csv; what was last.pt
         becomes previous.pt."""
-        self.save(
-            NEXT,
-            averaged(model, progress.average) if progress.average else model,
-            progress,
-            weights=model.state_dict() if progress.average else {},
-            average=progress.average,
-            optimizer=optimizer.state_dict(),
-            scaler=scaler,
-            seen=progress.seen,
-            history=json.dumps(progress.history),
-            best=progress.best,
-            best_epoch=progress.best_epoch,
-            before=progress.before,
-            pgd=progress.pgd,
-            stopped=progress.stopped,
-            seconds=progress.seconds,
-        )
+        shown, weights = (averaged(model, state.average), model.state_dict()) if state.average else (model, {})
+        self.save(NEXT, shown, state, {"weights": weights, **state.state_dict(), **more})
         last = self.folder / LAST
         if last.exists():
             last.replace(self.folder / PREVIOUS)
         (self.folder / NEXT).replace(last)
-        self.write_history(progress)
+        self.write_history(state)
 
     def finish(self) -> None:
         """Make up for a kill between the last two renamings: next.pt is then the newest, and whole."""
@@ -141,9 +101,9 @@ class Checkpoints:
         if fresh.exists() and not last.exists():
             fresh.replace(last)
 
-    def rebuild_best(self, progress: TrainingState) -> None:
+    def rebuild_best(self, state: TrainingState) -> None:
         """Write best.pt again where it is missing or damaged and another checkpoint is of its epoch; else warn."""
-        wanted = progress.best_epoch or (progress.epoch if progress.stopped is not None else 0)
+        wanted = state.best_epoch or (state.epoch if state.stopped is not None else 0)
         if not wanted or _read(self.folder / BEST) is not None:
             return
         for path in (self.folder / name for name in (of_epoch(wanted), LAST, PREVIOUS)):
@@ -155,33 +115,33 @@ class Checkpoints:
                 return
         warnings.warn(
             f"{self.folder / BEST}, the model of epoch {wanted}, is missing or damaged, and no other checkpoint is of "
-            f"that epoch. {LAST} holds the model of epoch {progress.epoch}; train again with --overwrite for the best.",
+            f"that epoch. {LAST} holds the model of epoch {state.epoch}; train again with --overwrite for the best.",
             stacklevel=2,
         )
 
-    def write_history(self, progress: TrainingState) -> None:
+    def write_history(self, state: TrainingState) -> None:
         """history.csv, from what the checkpoint holds, so that the two agree whenever the power goes; none before the
         first epoch is done."""
-        if not progress.history:
+        if not state.history:
             return
-        write_text(self.folder / "history.csv", csv_text(frame(progress.history)))
+        write_text(self.folder / "history.csv", csv_text(frame(state.history)))
 
-    def read_last(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-        """What training needs to go on, and the weights: of last.pt, or of the one before where it is damaged."""
+    def read_last(self) -> dict[str, Any] | None:
+        """What training needs to resume, its weights too: of last.pt, or of the one before where it is damaged."""
         there = [path for path in (self.folder / LAST, self.folder / PREVIOUS) if path.exists()]
         for path in there:
             try:
                 content = read_checkpoint(path)
-                about = content["classwise"]["extra"]["training"]
-                return about, about["weights"] or content["state_dict"]
+                stored = content["classwise"]["extra"]["training"]
+                return {**stored, "weights": stored["weights"] or content["state_dict"]}
             except (UserError, KeyError) as error:
                 if path == there[-1]:
                     raise UserError(
                         f"no checkpoint in {self.folder} can be read ({', '.join(p.name for p in there)}): the last "
-                        f"one says: {error} Begin anew with --overwrite, or choose another --out."
+                        f"one says: {error} Train from scratch with --overwrite, or choose another --out."
                     ) from error
                 warnings.warn(
-                    f"{path} cannot be read ({str(error).splitlines()[0]}); going on from the checkpoint before it.",
+                    f"{path} cannot be read ({str(error).splitlines()[0]}); resuming from the checkpoint before it.",
                     stacklevel=2,
                 )
         return None
@@ -194,35 +154,3 @@ def _read(path: Path) -> dict[str, Any] | None:
     except UserError:
         return None
     return content if "training" in content["classwise"].get("extra", {}) else None
-
-
-def restore(
-    about: dict[str, Any],
-    weights: dict[str, Tensor],
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    device: torch.device,
-) -> TrainingState:
-    """Put weights and optimiser back to where they were, and say where that is."""
-    try:
-        model.load_state_dict(weights)
-        optimizer.load_state_dict(about["optimizer"])
-    except (RuntimeError, ValueError) as error:
-        raise UserError(
-            f"the checkpoint to go on from is of another model: {str(error).splitlines()[0]} Give the same model, or "
-            "begin anew with --overwrite."
-        ) from error
-    return TrainingState(
-        {name: value.to(device) for name, value in about["state"].items()},
-        about["epoch"],
-        about["step"],
-        dict(about["seen"]),
-        {name: value.to(device) for name, value in about["average"].items()},
-        json.loads(about["history"]),
-        about["best"],
-        about["best_epoch"],
-        dict(about["before"]),
-        about["pgd"],
-        about["stopped"],
-        about["seconds"],
-    )

@@ -1,4 +1,4 @@
-"""Ctrl-C, and the SIGTERM of a cluster, as a question instead of an end: the loop saves what it has and leaves."""
+"""Ctrl-C, and the SIGTERM of a cluster, as a request: the loop saves a checkpoint and then stops."""
 
 from __future__ import annotations
 
@@ -11,27 +11,23 @@ from types import FrameType
 from classwise.core.stopping import Stopped, handling
 
 
-class Interrupted(Stopped):
-    """The training was asked to stop and has saved what it has."""
-
-
 @dataclass
-class Asked:
-    """Whether somebody wants the training to stop, and by which signal."""
+class StopRequest:
+    """Whether the training is asked to stop, and by which signal."""
 
     asked: bool = False
     number: int = signal.SIGINT
 
 
 @contextmanager
-def interruptible() -> Iterator[Asked]:
-    """The first signal asks; the second ends at once, as usual. Only the main thread can listen."""
-    state = Asked()
+def interruptible() -> Iterator[StopRequest]:
+    """The first signal is a request; the second ends the process at once, as usual. Only the main thread can listen."""
+    request = StopRequest()
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if state.asked:
+        if request.asked:
             raise Stopped(number)
-        state.asked, state.number = True, number
+        request.asked, request.number = True, number
 
     with handling(ask):
-        yield state
+        yield request

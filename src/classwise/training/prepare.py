@@ -24,11 +24,12 @@ from classwise.training import averaging, optimizer, recipe, schedule, split
 from classwise.training.augment import parse as parse_augment
 from classwise.training.awp import parse as parse_awp
 from classwise.training.batches import Source
-from classwise.training.checkpoint import Checkpoints, TrainingState
+from classwise.training.checkpoint import Checkpoints
 from classwise.training.loop import PhaseData, Training
 from classwise.training.processes import Processes
 from classwise.training.pseudo import read_pseudo
 from classwise.training.recipe import Recipe
+from classwise.training.state import TrainingState
 from classwise.training.step import TrainStep
 from classwise.training.validation import Validation
 
@@ -82,6 +83,7 @@ def prepare(
     network: nn.Module,
     kept: Images,
     held_out: Images | None,
+    *,
     folder: Path,
     processes: Processes,
     root: str | Path | None,
@@ -98,34 +100,39 @@ def prepare(
             f"train.fold = yes, but nothing in {chosen.model.spec} can be folded: it has no batch-norm behind a "
             "convolution. Leave fold at auto."
         )
-    moving = optimizer.parse(part.optimizer)
-    optimiser = moving.build(network)
-    stepper = TrainStep(
-        chosen,
-        network,
-        optimiser,
-        moving.lr,
-        schedule.parse(part.schedule),
-        None if part.awp is None else parse_awp(part.awp),
-        dataclasses.replace(synced_copy, fast=dataclasses.replace(synced_copy.fast, multiple=1)),
-        torch.amp.GradScaler(device.type, enabled=part.amp == "float16"),
-        processes,
-        folder,
+    chosen_optimizer = optimizer.parse(part.optimizer)
+    train_step = TrainStep(
+        recipe=chosen,
+        model=network,
+        optimizer=chosen_optimizer.build(network),
+        lr=chosen_optimizer.lr,
+        schedule=schedule.parse(part.schedule),
+        awp=None if part.awp is None else parse_awp(part.awp),
+        synced_copy=dataclasses.replace(synced_copy, fast=dataclasses.replace(synced_copy.fast, multiple=1)),
+        scaler=torch.amp.GradScaler(device.type, enabled=part.amp == "float16"),
+        processes=processes,
+        folder=folder,
     )
     checkpoints = Checkpoints(
-        folder,
-        chosen.model.spec,
-        kept.num_classes,
-        example.shape[1],
-        {"name": methods.name_of(method), **methods.settings(method)},
-        dataclasses.asdict(chosen.threat) if type(method).attack is not Method.attack else {},
+        folder=folder,
+        spec=chosen.model.spec,
+        num_classes=kept.num_classes,
+        in_channels=example.shape[1],
+        method={"name": methods.name_of(method), **methods.settings(method)},
+        threat=dataclasses.asdict(chosen.threat) if type(method).attack is not Method.attack else {},
     )
     state = {name: value.to(device) for name, value in method.init(kept.class_names).items()}
-    phases = _stretches(chosen, kept, root, download)
+    phases = _phases(chosen, kept, root, download)
     for phase in phases:
         phase.source.batches(0, phase.batch, part.seed, least=2 * processes.world)
-    validation = _validation(chosen, held_out, processes)
-    return Training(stepper, phases, validation, averages, checkpoints), TrainingState(state)
+    training = Training(
+        train_step=train_step,
+        phases=phases,
+        validation=_validation(chosen, held_out, processes),
+        averaging=averages,
+        checkpoints=checkpoints,
+    )
+    return training, TrainingState(method_state=state)
 
 
 def _check_held_out(chosen: Recipe, averages: averaging.Averaging | None, held_out: Images | None) -> None:
@@ -161,7 +168,7 @@ def idle(chosen: Recipe) -> list[str]:
     ]
 
 
-def _stretches(chosen: Recipe, kept: Images, root: str | Path | None, download: bool) -> list[PhaseData]:
+def _phases(chosen: Recipe, kept: Images, root: str | Path | None, download: bool) -> list[PhaseData]:
     part, data = chosen.train, chosen.data
     extra = None if data.extra is None else read_pseudo(data.extra, kept)
     source = Source(kept, extra, data.extra_fraction if extra else 0.0, data.epoch_size)
@@ -184,4 +191,13 @@ def _validation(chosen: Recipe, held_out: Images | None, processes: Processes) -
     named = attack_files.parse(list(part.attack))
     own = {name: attack for name, attack in chosen.method.validation().items() if named.get(name) != attack}
     eps = threat.eps if part.eps is None else part.eps
-    return Validation(held_out, named, own, part.protocol, threat.norm, eps, chosen.train.seed, processes)
+    return Validation(
+        images=held_out,
+        attacks=named,
+        own=own,
+        protocol=part.protocol,
+        norm=threat.norm,
+        eps=eps,
+        seed=chosen.train.seed,
+        processes=processes,
+    )

@@ -18,7 +18,8 @@ from classwise.core.format import percent
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy
 from classwise.show.terminal import bar, interactive
-from classwise.training import checkpoint, history
+from classwise.training import history
+from classwise.training.state import TrainingState
 from classwise.training.tracking import Tracker
 
 _MOST = 12  # classes shown; of more, the weakest
@@ -40,7 +41,7 @@ class ProgressDisplay:
     _table: Table | None = None
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def running(self) -> Iterator[None]:
         """The live display, on a terminal; the tracker is closed at the end."""
         wanted = interactive(self.console) if self.show is None else self.show
         try:
@@ -82,9 +83,9 @@ class ProgressDisplay:
 
         yield report
 
-    def epoch(self, progress: checkpoint.TrainingState, valid: Records | None) -> None:
+    def epoch(self, state: TrainingState, valid: Records | None) -> None:
         """An epoch is done: its line, its class bars, its row for the tracker."""
-        row = progress.history[-1]
+        row = state.history[-1]
         if self.tracker is not None:
             self.tracker.log(row, int(row["epoch"]))
         if self.quiet:

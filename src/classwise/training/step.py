@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +30,9 @@ from classwise.training.schedule import Schedule
 NOT_FINITE = "not_finite_{}.pt"  # the batch that a training diverged on, and the process it was in
 
 
-@dataclass
+@dataclass(kw_only=True)
 class TrainStep:
-    """A model with all that moves its weights."""
+    """A model with all that changes its weights."""
 
     recipe: Recipe
     model: nn.Module
@@ -52,6 +52,22 @@ class TrainStep:
     @functools.cached_property
     def _channels_last(self) -> bool:
         return trains_channels_last(self.model, self.device)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs besides the weights."""
+        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
+
+    def load_state_dict(self, stored: Mapping[str, Any]) -> None:
+        """Put weights, optimiser and scaler back to where a checkpoint has them."""
+        try:
+            self.model.load_state_dict(stored["weights"])
+            self.optimizer.load_state_dict(stored["optimizer"])
+        except (RuntimeError, ValueError) as error:
+            raise UserError(
+                f"the checkpoint to resume from is of another model: {str(error).splitlines()[0]} Give the same model, "
+                "or train from scratch with --overwrite."
+            ) from error
+        self.scaler.load_state_dict(stored["scaler"])
 
     def rate(self, t: float) -> float:
         """The learning rate after t epochs."""
@@ -97,14 +113,14 @@ class TrainStep:
         x = augment(examples.x.to(self.device, non_blocking=True), key)
         x = channels_last(x) if self._channels_last else x.contiguous()
         return Batch(
-            x,
-            examples.y.to(self.device, non_blocking=True),
-            key,
-            torch.full((len(x),), recipe.threat.eps, device=self.device),
-            self._current(),
-            recipe.threat.norm,
-            epoch + done,
-            recipe.train.epochs,
+            x=x,
+            y=examples.y.to(self.device, non_blocking=True),
+            key=key,
+            eps=torch.full((len(x),), recipe.threat.eps, device=self.device),
+            fast=self._current(),
+            norm=recipe.threat.norm,
+            epoch=epoch + done,
+            epochs=recipe.train.epochs,
             joint=recipe.train.joint,
             smoothing=recipe.train.smoothing,
         )

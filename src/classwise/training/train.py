@@ -38,17 +38,16 @@ from classwise.training.checkpoint import (
     LAST,
     NEXT,
     PREVIOUS,
-    TrainingState,
     checkpoint_of,
     kept_epochs,
     of_epoch,
-    restore,
 )
 from classwise.training.loop import Training, fit
 from classwise.training.prepare import examples, idle, network_of, prepare, split_off
 from classwise.training.processes import joined, local_device, restarted
 from classwise.training.progress_display import ProgressDisplay, show_trained
 from classwise.training.recipe import Recipe
+from classwise.training.state import TrainingState
 from classwise.training.step import NOT_FINITE
 from classwise.training.tracking import open_trackers
 
@@ -97,7 +96,9 @@ def train(
         with trusting(trust):
             network = network_of(chosen, model, kept, where)
         # All that can be wrong with a recipe is found before the folder is touched.
-        training, start = prepare(chosen, network, kept, held_out, folder, processes, root, download)
+        training, start = prepare(
+            chosen, network, kept, held_out, folder=folder, processes=processes, root=root, download=download
+        )
         if processes.first:
             for sentence in idle(chosen):
                 warnings.warn(sentence, stacklevel=2)
@@ -114,9 +115,9 @@ def train(
         known = plain(chosen.settings())
         resumed = start.epoch if start.history else None
         tracker = open_trackers(trackers if processes.first else (), folder, folder.name, known, resumed)
-        watch = ProgressDisplay(chosen.train.epochs, training.attacks, tracker, progress, quiet=not processes.first)
-        with watch.watching():
-            fit(training, start, watch)
+        display = ProgressDisplay(chosen.train.epochs, training.attacks, tracker, progress, quiet=not processes.first)
+        with display.running():
+            fit(training, start, display)
         processes.wait()
         if processes.first and (remarks := Trained(folder).remarks()):
             write_text(folder / REMARKS, json.dumps(remarks, indent=1, ensure_ascii=False))
@@ -167,14 +168,14 @@ def _check_same(folder: Path, stored: dict[str, Any], config: dict[str, Any]) ->
 
 def _where(training: Training, start: TrainingState) -> TrainingState:
     """Where the run folder's checkpoint says that the training is; without one, at the start."""
-    stepper, checkpoints = training.stepper, training.checkpoints
-    if (found := checkpoints.read_last()) is None:
+    train_step, checkpoints = training.train_step, training.checkpoints
+    if (stored := checkpoints.read_last()) is None:
         return start
-    there = restore(*found, stepper.model, stepper.optimizer, stepper.device)
-    stepper.scaler.load_state_dict(found[0]["scaler"])
-    if stepper.processes.first:
-        checkpoints.write_history(there)
-    return there
+    train_step.load_state_dict(stored)
+    state = TrainingState.from_state_dict(stored, train_step.device)
+    if train_step.processes.first:
+        checkpoints.write_history(state)
+    return state
 
 
 @dataclass(frozen=True)

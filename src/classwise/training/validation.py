@@ -19,7 +19,7 @@ from classwise.engine.batch_size import at_most, choose_batch, choose_workers
 from classwise.training.processes import Processes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Validation:
     """attacks: the recipe's, by short name. own: the method's, judged at their last iterate as `update` expects."""
 

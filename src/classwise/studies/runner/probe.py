@@ -107,12 +107,19 @@ def _probe_training(job: TrainJob, environment: Environment, folder: Path, secon
     network = network_of(chosen, None, kept, _device(environment))
     folder.mkdir()
     training, start = prepare(
-        chosen, network, kept, held_out, folder, Processes(), environment.root, environment.download
+        chosen,
+        network,
+        kept,
+        held_out,
+        folder=folder,
+        processes=Processes(),
+        root=environment.root,
+        download=environment.download,
     )
     total, first = time.perf_counter() - begin, 0
     for phase in training.phases:
         start.epoch = (first + phase.until) // 2
-        total += (phase.until - first) * _epoch_seconds(training, phase, start.state, start.epoch, seconds)
+        total += (phase.until - first) * _epoch_seconds(training, phase, start.method_state, start.epoch, seconds)
         first = phase.until
     begin = time.perf_counter()
     training.checkpoints.save("best.pt", network, start)
@@ -122,12 +129,12 @@ def _probe_training(job: TrainJob, environment: Environment, folder: Path, secon
 
 def _epoch_seconds(training: Training, phase: PhaseData, state: Any, epoch: int, seconds: float) -> float:
     """The examples of an epoch at the middling speed of some steps."""
-    batches = phase.source.batches(epoch, phase.batch, training.stepper.recipe.train.seed)
+    batches = phase.source.batches(epoch, phase.batch, training.train_step.recipe.train.seed)
     each: list[float] = []
     spent = 0.0
     for number, examples in enumerate(phase.source.stream(batches[:_STEPS])):
         begin = time.perf_counter()
-        training.stepper(examples, phase.augment, state, epoch, number / len(batches), len(examples.y))
+        training.train_step(examples, phase.augment, state, epoch, number / len(batches), len(examples.y))
         took = time.perf_counter() - begin
         each.append(took / len(examples.y))
         spent += took
@@ -138,7 +145,7 @@ def _epoch_seconds(training: Training, phase: PhaseData, state: Any, epoch: int,
 
 def _validations(training: Training) -> int:
     """How often the held-out images are attacked."""
-    chosen, averaging = training.stepper.recipe, training.averaging
+    chosen, averaging = training.train_step.recipe, training.averaging
     often = math.ceil(chosen.train.epochs / chosen.validate.every) + chosen.method.validates_first
     return often + (chosen.train.epochs if averaging is not None and averaging.validates else 0)
 
@@ -147,16 +154,16 @@ def _validation_seconds(training: Training, seconds: float) -> float:
     """One validation, with all steps on all images: the weights of a probe are no measure of who is broken early."""
     from classwise.auditing.audit import evaluating
 
-    validation, stepper = training.validation, training.stepper
+    validation, train_step = training.validation, training.train_step
     if validation is None:
         return 0.0
     count, took = 0, 0.0
     for images in _more_and_more(validation.images):
         part = dataclasses.replace(validation, images=images, protocol="final")
-        with evaluating(stepper.model):
-            stepper.synced_copy.refresh()
+        with evaluating(train_step.model):
+            train_step.synced_copy.refresh()
             begin = time.perf_counter()
-            part(stepper.model, stepper.synced_copy, lambda attack, finished: None)
+            part(train_step.model, train_step.synced_copy, lambda attack, finished: None)
         count, took = len(images), time.perf_counter() - begin
         if took > seconds / 4:  # the next would take four times as long
             break
