@@ -19,7 +19,7 @@ from classwise.core.errors import UserError
 from classwise.core.threat import Norm
 from classwise.data.images import ArrayPixels, Images
 from classwise.models import load_model
-from classwise.results.findings import Finding
+from classwise.results.finding import Finding
 
 CPU = torch.device("cpu")
 
@@ -71,7 +71,7 @@ def test_train_mode(net: nn.Module, images: Images) -> None:
 
 def test_probabilities_for_logits(net: nn.Module, images: Images) -> None:
     found = findings_of(After(net, after=lambda z: z.softmax(1)), images)
-    assert found["probabilities"].level == "serious"
+    assert found["probabilities"].severity == "error"
     assert "Remove the final softmax" in found["probabilities"].remedy
     # Log-probabilities are logits as good as any.
     assert findings_of(After(net, after=lambda z: z.log_softmax(1)), images) == {}
@@ -88,7 +88,7 @@ class TestRange:
     )
     def test_pixels_outside(self, net: nn.Module, images: Images, factor: float, shift: float, hint: str) -> None:
         found = findings_of(net, scaled(images, factor, shift))["input_range"]
-        assert found.level == "serious"
+        assert found.severity == "error"
         assert found.remedy.startswith(hint)
 
     def test_normalised_twice(self, net: nn.Module, images: Images) -> None:
@@ -118,12 +118,12 @@ class TestRandomised:
 
     def test_is_told(self, net: nn.Module, images: Images) -> None:
         found = findings_of(self.noisy(net, 0.1), images)["randomised"]
-        assert found.level == "serious"
+        assert found.severity == "error"
         assert "--eot 20" in found.remedy
 
     def test_is_a_note_when_draws_are_averaged(self, net: nn.Module, images: Images) -> None:
         found = findings_of(self.noisy(net, 0.1), images, eot=4)["randomised"]
-        assert found.level == "note"
+        assert found.severity == "info"
         assert "average over 4 draws" in found.remedy
 
     def test_rounding_is_not_randomness(self, net: nn.Module, images: Images) -> None:
@@ -140,7 +140,7 @@ class TestZeroGradient:
     def test_a_saturated_model(self, net: nn.Module, images: Images) -> None:
         """Logits a million apart: cross entropy of the right class is exactly 0, and so is its gradient."""
         found = findings_of(After(net, after=lambda z: 1e6 * z), images)["zero_gradient"]
-        assert found.level == "serious"
+        assert found.severity == "error"
         assert "temperature_pgd:sound=true" in found.remedy
 
     def test_the_share_is_given_per_class(self, net: nn.Module) -> None:
@@ -209,7 +209,7 @@ class TestAttack:
         found = findings_of(After(net, before=reversed_gradient), images, Pgd(steps=5))
         assert set(found) == {"unbounded_survives", "loss_falls"}
         assert found["loss_falls"].what.startswith("The mean loss of 16 images falls from ")
-        assert found["unbounded_survives"].level == found["loss_falls"].level == "serious"
+        assert found["unbounded_survives"].severity == found["loss_falls"].severity == "error"
         assert "images still stand after 40 steps of PGD" in found["unbounded_survives"].what
 
     def test_a_few_survivors_are_forgiven(self, net: nn.Module, images: Images) -> None:
@@ -274,5 +274,5 @@ def test_a_folding_that_failed_is_a_note(net: nn.Module, images: Images) -> None
     model = Branching(net)
     notes = [finding for finding in cw.audit(model, images, "pgd-2", 0.01).findings if finding.code == "not_folded"]
     assert len(notes) == 1
-    assert notes[0].level == "note"
+    assert notes[0].severity == "info"
     assert "fold_traced failed" in notes[0].what

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from classwise.core.records import AttackInfo
 from classwise.results.audit_result import Audit
-from classwise.results.findings import Finding
+from classwise.results.finding import Finding
 from classwise.show import terminal
 
 Make = Callable[..., Audit]
@@ -117,17 +117,24 @@ class TestShow:
         assert "judged on the last iterate" in "\n".join(rendered(audit_of({"pgd-20": [1, 2]}, (5, 5), infos=infos)))
         assert "judged on the image" in "\n".join(rendered(audit_of({}, (5, 5))))
 
-    def test_findings_gravest_first_and_literal(self, audit_of: Make) -> None:
+    def test_findings_under_their_headings_and_literal(self, audit_of: Make) -> None:
         findings = (
-            Finding("a", "note", "Class [b]x[/b] and :cat:.", "Nothing."),
-            Finding("b", "serious", "Bad.", "Mend it [now]."),
+            Finding("a", "info", "Class [b]x[/b] and :cat:.", "Nothing."),
+            Finding("b", "error", "Bad.", "Mend it [now]."),
             Finding("c", "warning", "Hm.", "Look."),
+            Finding("d", "recommendation", "Broken.", "Train it."),
         )
         lines = rendered(audit_of({"pgd-20": [1, 2]}, (5, 5), findings=findings))
-        assert [line.strip() for line in lines[-3:]] == [
-            "serious  Bad. Mend it [now].",
-            "warning  Hm. Look.",
-            "note  Class [b]x[/b] and :cat:. Nothing.",
+        assert [line.strip() for line in lines[-9:]] == [
+            "Warnings",
+            "• error: Bad. Mend it [now].",
+            "• warning: Hm. Look.",
+            "",
+            "Recommendations",
+            "• Broken. Train it.",
+            "",
+            "Notes",
+            "• Class [b]x[/b] and :cat:. Nothing.",
         ]
 
     def test_side_by_side(self, audit_of: Make) -> None:

@@ -47,8 +47,9 @@ from classwise.engine import evaluation, run
 from classwise.engine.attack_copy import AMP, AttackCopy, accelerate
 from classwise.engine.batch_size import at_most, choose_batch, choose_workers
 from classwise.models import check_model
-from classwise.results import findings as record_findings
+from classwise.results import findings as rules
 from classwise.results.audit_result import Audit
+from classwise.results.finding import Finding
 from classwise.show.terminal import progress_bar
 
 
@@ -141,9 +142,17 @@ def audit(
             slices = loss_slices(exact, job.images, landscape, job.meta.eps, norm, seed=seed, device=job.device)
             write_text(folder / "tables" / "landscape.csv", csv_text(slices))
     findings += [_acceleration(note) for note in job.fast.notes]
-    findings += record_findings.from_records(records, confidence)
     timing = _timing(records.meta.stats, time.perf_counter() - begin, job)
-    result = Audit(records, tuple(findings), timing, {} if folder is None else read_config(folder), folder, confidence)
+    result = Audit(
+        records,
+        findings=tuple(findings),
+        timing=timing,
+        config={} if folder is None else read_config(folder),
+        folder=folder,
+        confidence=confidence,
+        adversarially_trained=getattr(module, "adversarially_trained", None),
+    )
+    result = dataclasses.replace(result, findings=tuple(rules.of_audit(result)))
     if folder is not None:
         result.save(folder)
     return result
@@ -193,7 +202,7 @@ def prepare(
     curve: Mapping[str, float],
     settings: Settings,
     was_training: bool,
-) -> tuple[evaluation.Evaluation, list[record_findings.Finding]]:
+) -> tuple[evaluation.Evaluation, list[Finding]]:
     """Check model and data against each other, look for findings, and decide how the work is done."""
     device = device_of(model)
     if settings.amp and device.type == "cpu":
@@ -248,7 +257,7 @@ def _require_gradient_free(attacks: Mapping[str, Attack]) -> None:
             )
 
 
-def _stop_if_hopeless(findings: Sequence[record_findings.Finding], force: bool) -> None:
+def _stop_if_hopeless(findings: Sequence[Finding], force: bool) -> None:
     for finding in findings:
         if finding.code == "input_range" and not force:
             raise UserError(f"{finding.what} {finding.remedy} (force=True or --force audits it all the same.)")
@@ -263,10 +272,9 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _acceleration(note: str) -> record_findings.Finding:
-    return record_findings.Finding(
-        "not_folded", "note", f"Acceleration: {note}.", "Results are unaffected; the audit is only slower."
-    )
+def _acceleration(note: str) -> Finding:
+    remedy = "Results are unaffected; the audit is only slower."
+    return Finding("not_folded", "info", f"Acceleration: {note}.", remedy)
 
 
 def _timing(stats: Mapping[str, Mapping[str, float]], wall: float, job: evaluation.Evaluation) -> dict[str, Any]:

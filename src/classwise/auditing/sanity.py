@@ -23,7 +23,7 @@ from classwise.core.spec import exact
 from classwise.core.threat import Norm
 from classwise.data.images import Images
 from classwise.models.normalize import Normalize
-from classwise.results.findings import Finding
+from classwise.results.finding import Finding
 
 _PER_CLASS, _MOST = 4, 64  # images looked at
 _FEW = 16  # of them, where an attack is tried out
@@ -127,14 +127,14 @@ def _range(model: nn.Module, sample: Sample) -> Iterator[Finding]:
         looks = "They look like 0…255: divide by 255. " if high > 10 and low >= 0 else looks
         yield Finding(
             "input_range",
-            "serious",
+            "error",
             f"Inputs run from {low:.3g} to {high:.3g}; an audit needs pixels in [0,1].",
             f"{looks}Take the normalisation out of the data and put it into the model (normalize=…).",
         )
     elif 0 < high < 2 / 255:
         yield Finding(
             "input_range",
-            "serious",
+            "error",
             f"The brightest pixel of the sample is {high:.3g}: the images look divided by 255 twice.",
             "Give uint8 images, or floats in [0,1].",
         )
@@ -145,7 +145,7 @@ def _probabilities(sample: Sample) -> Iterator[Finding]:
     if bool((z >= 0).all()) and bool(((z.sum(1) - 1).abs() < 1e-3).all()):
         yield Finding(
             "probabilities",
-            "serious",
+            "error",
             "The model's outputs look like probabilities (non-negative, summing to one), not logits.",
             "Remove the final softmax: a loss on its output has a vanishing gradient and makes attacks look weak.",
         )
@@ -159,7 +159,7 @@ def _randomised(model: nn.Module, sample: Sample, eot: int) -> Iterator[Finding]
         remedy = "Attack its expectation over draws: --eot 20 (eot=20), and report several seeds."
         yield Finding(
             "randomised",
-            "note" if eot > 1 else "serious",
+            "info" if eot > 1 else "error",
             f"Two calls on the same images differ (predictions of {percent(changed, 0)} of them): the model is "
             "randomised.",
             remedy if eot == 1 else f"Attacks and judgement average over {eot} draws; report several seeds.",
@@ -181,7 +181,7 @@ def _zero_gradients(gradient: Tensor, sample: Sample) -> Iterator[Finding]:
     )
     yield Finding(
         "zero_gradient",
-        "serious",
+        "error",
         f"The gradient is exactly zero for {percent(float(dead.mean()), 0)} of the sampled images (most: {worst}).",
         "A gradient attack cannot move those: add temperature_pgd:sound=true or margin_pgd, and compare with noise.",
     )
@@ -208,7 +208,7 @@ def _zero_radius(model: nn.Module, sample: Sample, attack: Attack, norm: Norm) -
     if differing.any():
         yield Finding(
             "zero_radius",
-            "serious",
+            "error",
             "With eps = 0 the attack changes the prediction of "
             f"{percent(float(differing.float().mean()), 0)} of the images.",
             "Inputs leave [0,1], or the model keeps state between calls: mend that first, nothing else is reliable.",
@@ -228,7 +228,7 @@ def _unbounded(model: nn.Module, sample: Sample) -> Iterator[Finding]:
     if survive > max(_MAY_SURVIVE * tried, 1):
         yield Finding(
             "unbounded_survives",
-            "serious",
+            "error",
             f"With eps = 1, where any image can become any other, {survive} of {tried} images still stand after "
             f"{_UNBOUNDED.steps} steps of PGD.",
             "The gradient does not lead to errors that are surely there (masked, saturated or shattered): robust "
@@ -250,7 +250,7 @@ def _loss(model: nn.Module, sample: Sample, attack: Attack, norm: Norm, eps: flo
     if end < begin:
         yield Finding(
             "loss_falls",
-            "serious",
+            "error",
             f"The mean loss of {len(rows['y'])} images falls from {begin:.3g} to {end:.3g} along the attack's steps.",
             "An attack should raise it: the step size is too large for this model, or the gradient points the wrong "
             "way. Try smaller steps, more of them, or margin_pgd.",

@@ -8,6 +8,7 @@ here. A share that is not 0 or 1 is never written as 0% or 100%; what is not def
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
 UNKNOWN = "–"
@@ -76,6 +77,12 @@ def radius(eps: float) -> str:
     if math.isclose(eps, float(short), rel_tol=1e-6):
         return short
     return f"{levels}/{_LEVELS}" if levels and math.isclose(_LEVELS * eps, levels, rel_tol=1e-6) else f"{eps:.4g}"
+
+
+def listed(texts: Sequence[str], most: int = 5) -> str:
+    """The first few, and how many more there are: cat, dog and 3 more."""
+    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
 
 
 def _share(value: float | None, digits: int) -> str:

@@ -123,12 +123,24 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
 
 def trained_threat(header: Mapping[str, Any]) -> tuple[str, float] | None:
     """The norm and radius that the model of a checkpoint was trained against, where it says so."""
+    threat = _training_threat(header)
+    if threat is None or not isinstance(threat.get("eps"), float):
+        return None
+    return str(threat.get("norm")), threat["eps"]
+
+
+def adversarially_trained(header: Mapping[str, Any]) -> bool | None:
+    """Whether the model of a checkpoint was trained against any threat; None where it does not say."""
+    threat = _training_threat(header)
+    return None if threat is None else bool(threat)
+
+
+def _training_threat(header: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What a training says it was against, which is empty where its method attacks nothing."""
     extra = header.get("extra")
     training = extra.get("training") if isinstance(extra, Mapping) else None
     threat = training.get("threat") if isinstance(training, Mapping) else None
-    if not isinstance(threat, Mapping) or not isinstance(threat.get("eps"), float):
-        return None
-    return str(threat.get("norm")), threat["eps"]
+    return threat if isinstance(threat, Mapping) else None
 
 
 def _wrong_with(header: Mapping[str, Any], state: Any) -> str | None:

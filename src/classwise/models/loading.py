@@ -17,7 +17,7 @@ from classwise.core.trust import require_trust, trusting
 from classwise.models import registry
 from classwise.models.black_box import load_black_box, names_black_box
 from classwise.models.check import moved
-from classwise.models.checkpoint import read_checkpoint, trained_threat
+from classwise.models.checkpoint import adversarially_trained, read_checkpoint, trained_threat
 from classwise.models.external import LIBRARIES, load_external
 from classwise.models.factory import load_factory
 from classwise.models.normalize import Normalization, agree, constants, normalized
@@ -111,6 +111,7 @@ def _from_file(path: Path, num_classes: int | None, normalize: Normalization) ->
     model = _named_in(path, header)
     load_state(model, content["state_dict"], str(path))
     model.trained_threat = trained_threat(header)  # type: ignore[assignment]
+    model.adversarially_trained = adversarially_trained(header)  # type: ignore[assignment]
     return model
 
 

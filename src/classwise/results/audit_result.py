@@ -6,9 +6,9 @@ import html
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pandas as pd
 
@@ -26,24 +26,30 @@ from classwise.metrics import confusion as confusion_metric
 from classwise.metrics import curve as curve_metric
 from classwise.metrics import worst as worst_metric
 from classwise.results import verdict
-from classwise.results.findings import Finding, Level
+from classwise.results.finding import Finding
 from classwise.results.verdict import Verdict
 
-SCHEMA = 2  # of summary.json; docs/summary.md describes it
+SCHEMA = 3  # of summary.json; docs/summary.md describes it
 #: What a training says at its end, in its run folder: a list of sentences.
 REMARKS = "remarks.json"
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The records of an audit with everything one asks of them. `config` says how it was made."""
+    """The records of an audit, and everything that is computed from them.
+
+    findings: of the model and of the records, as they were when the audit ended. config: the settings it was made with.
+    adversarially_trained: whether the model was, as far as its checkpoint says; None if that is unknown.
+    """
 
     records: Records
+    _: KW_ONLY
     findings: Sequence[Finding] = ()
     timing: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     folder: Path | None = None
     confidence: float = 0.95
+    adversarially_trained: bool | None = None
 
     @property
     def attacks(self) -> tuple[str, ...]:
@@ -156,6 +162,7 @@ class Audit:
             "threat": {"norm": meta.norm, "eps": meta.eps},
             "seed": meta.seed,
             "classes": list(meta.class_names),
+            "adversarially_trained": self.adversarially_trained,
             "findings": [finding.to_dict() for finding in self.findings],
             "timing": dict(self.timing),
             "versions": dict(meta.versions),
@@ -177,8 +184,8 @@ class Audit:
     def load(cls, folder: str | Path) -> Audit:
         """A finished audit from its run folder."""
         folder = Path(folder)
-        findings, timing, confidence = _read_summary(folder)
-        return cls(Records.read(folder), findings, timing, read_config(folder), folder, confidence)
+        stored = _read_summary(folder)
+        return cls(Records.read(folder), config=read_config(folder), folder=folder, **stored)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the verdict, and the classes from the weakest on."""
@@ -205,8 +212,8 @@ class Audit:
     __repr__ = __str__
 
 
-def _read_summary(folder: Path) -> tuple[list[Finding], dict[str, Any], float]:
-    """Findings, timing and confidence of a finished audit; all else is computed from the records."""
+def _read_summary(folder: Path) -> dict[str, Any]:
+    """What of a finished audit is not computed from its records, as fields of `Audit`."""
     path = folder / "summary.json"
     try:
         if (folder / "worst.json").is_file():
@@ -217,15 +224,15 @@ def _read_summary(folder: Path) -> tuple[list[Finding], dict[str, Any], float]:
         if not path.is_file():
             raise UserError(f"{folder} holds no finished audit (no summary.json). Finish it with the same command.")
         summary = json.loads(path.read_text(encoding="utf-8"))
-        findings = [Finding(**finding) for finding in summary["findings"]]
+        findings = [Finding.from_dict(finding) for finding in summary["findings"]]
         timing, confidence = dict(summary["timing"]), summary["confidence"]
+        adversarial = summary.get("adversarially_trained")  # summaries before schema 3 do not say
         costs = [cost for spent in timing.get("attacks", {}).values() for cost in spent.values()]
         times = (timing.get("wall_seconds", 0), *costs)
         if not all(isinstance(value, (int, float)) for value in (confidence, *times)) or not 0 < confidence < 1:
             raise ValueError("confidence or a time is no number")
-        words = [word for finding in findings for word in finding.to_dict().values()]
-        if not all(isinstance(word, str) for word in words) or {f.level for f in findings} - {*get_args(Level)}:
-            raise ValueError("a finding is not made of text")
+        if adversarial not in (True, False, None):
+            raise ValueError("adversarially_trained is neither true nor false")
     except UserError:
         raise
     except Exception as error:  # what a damaged file holds may be anything
@@ -233,7 +240,8 @@ def _read_summary(folder: Path) -> tuple[list[Finding], dict[str, Any], float]:
             f"{path} is damaged ({type(error).__name__}: {error}). Repeat the audit's command: it writes the summary "
             "again from the records."
         ) from error
-    return findings, timing, confidence
+    trained = {"adversarially_trained": adversarial}
+    return {"findings": findings, "timing": timing, "confidence": confidence, **trained}
 
 
 def _rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:

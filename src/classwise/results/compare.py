@@ -23,14 +23,12 @@ import pandas as pd
 from classwise.core.arguments import checked
 from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError, unknown
-from classwise.core.format import points
+from classwise.core.format import listed, points
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import agreement, average, cv, difference, mcd, overall, paired, rho, worst
 from classwise.results import comparable
 from classwise.results.audit_result import Audit, unique_names
 from classwise.stats import intervals
-
-_NAMED = 5  # classes a sentence names
 
 
 @dataclass(frozen=True)
@@ -207,12 +205,6 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 # ---- in words ------------------------------------------------------------------------------------------------------
-
-
-def listed(texts: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
-    more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
-    return ", ".join(texts[:_NAMED]) + more
 
 
 def _who(run: str, base: str, rows: pd.DataFrame) -> str:

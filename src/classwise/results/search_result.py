@@ -14,7 +14,7 @@ from classwise.core.csv_files import csv_text
 from classwise.core.format import interval, level, percent
 from classwise.core.records import CLEAN, Array, Records
 from classwise.core.storage import write_text
-from classwise.results.findings import Finding
+from classwise.results.finding import Finding
 from classwise.stats import confidence_sequences
 from classwise.stats.confidence_sequences import Standing
 

@@ -63,11 +63,17 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """The verdict in words. Plain text: escape it for a page."""
-        said = f"{_where(self.attack)}, {_SAID[self.status](self)}."
+        text = f"{self.where}, {_SENTENCES[self.status](self)}."
         if not self.absent:
-            return said
+            return text
         are = "class has no images and is" if self.absent == 1 else "classes have no images and are"
-        return f"{said} {self.absent:,} {are} not counted."
+        return f"{text} {self.absent:,} {are} not counted."
+
+    @property
+    def where(self) -> str:
+        """Under which attack, as a sentence begins."""
+        words = {CLEAN: "Without an attack", WORST_CASE: "In the worst case over all attacks"}
+        return words.get(self.attack, f"Under {self.attack}")
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
@@ -150,7 +156,7 @@ def _few(v: Verdict) -> str:
     )
 
 
-_SAID: dict[Status, Callable[[Verdict], str]] = {
+_SENTENCES: dict[Status, Callable[[Verdict], str]] = {
     "single": _single,
     "equal": _equal,
     "tied": _tied,
@@ -158,10 +164,6 @@ _SAID: dict[Status, Callable[[Verdict], str]] = {
     "undecided": _undecided,
     "few images": _few,
 }
-
-
-def _where(attack: str) -> str:
-    return {CLEAN: "Without an attack", WORST_CASE: "In the worst case over all attacks"}.get(attack, f"Under {attack}")
 
 
 def _level(v: Verdict) -> str:

@@ -1,4 +1,4 @@
-"""What a person sees: progress bars, class tables with bars and intervals, findings. Nothing here needs torch."""
+"""The terminal: progress bars, class tables with bars and intervals, warnings and recommendations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from classwise.core.format import distance, fixed, interval, level, percent, pro
 from classwise.core.records import CLEAN
 from classwise.metrics import accuracy, vulnerable
 from classwise.results.audit_result import Audit
-from classwise.results.findings import Finding
+from classwise.results.finding import Finding, by_heading
 
 if TYPE_CHECKING:
     from classwise.results.search_result import SearchResult
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _BAR, _SHORT_BAR = 24, 6  # characters of a full bar, and where there is little room
 _GAP = 2  # blanks between two columns of a table
 _SHORTEST = 6  # characters to which a name may be cut
-_LEVELS = {"serious": "bold red", "warning": "yellow", "note": "cyan"}
+_STYLES = {"error": "bold red", "warning": "yellow", "recommendation": "green", "info": "cyan"}
 
 
 class _Rate(ProgressColumn):
@@ -184,9 +184,13 @@ def _radius(eps: float) -> str:
 
 
 def show_findings(console: Console, findings: Sequence[Finding]) -> None:
-    for finding in sorted(findings, key=lambda f: list(_LEVELS).index(f.level)):
-        level = (f"{finding.level:>8}", _LEVELS[finding.level])
-        console.print(Text.assemble(level, f"  {finding.what} ", (finding.remedy, "dim")))
+    """Warnings, recommendations and notes, each under its heading, the most severe first."""
+    for heading, group in by_heading(findings).items():
+        console.print(Text(f"\n{heading}", "bold"))
+        for finding in group:
+            mark = f"{finding.severity}: " if finding.severity in ("error", "warning") else ""
+            style = _STYLES[finding.severity]
+            console.print(Text.assemble(("• ", style), (mark, style), f"{finding.what} ", (finding.remedy, "dim")))
 
 
 def show(audit: Audit, console: Console | None = None) -> None:
@@ -220,9 +224,7 @@ def show(audit: Audit, console: Console | None = None) -> None:
             console.print(
                 Text(f"{name}: {kept:,} adversarial images kept; {left:,} survive rounding to 8 bits.", "dim")
             )
-    if audit.findings:
-        console.print()
-        show_findings(console, audit.findings)
+    show_findings(console, audit.findings)
 
 
 def show_worst(found: SearchResult, console: Console | None = None) -> None:
@@ -243,9 +245,7 @@ def show_worst(found: SearchResult, console: Console | None = None) -> None:
     console.print(table)
     console.print()
     console.print(Text(f"{found}."))
-    if found.findings:
-        console.print()
-        show_findings(console, found.findings)
+    show_findings(console, found.findings)
 
 
 def side_by_side(audits: Mapping[str, Audit]) -> Table:

@@ -12,7 +12,7 @@ import pandas as pd
 from classwise.core import adversarial_examples
 from classwise.core.records import CLEAN, COLUMNS, AttackInfo, Meta, Records
 from classwise.results.audit_result import Audit
-from classwise.results.findings import Finding
+from classwise.results.finding import Finding
 
 SCRIPT = "<script>alert(1)</script>"
 NAMES = ("cat", "dog", "ship & sail", SCRIPT)
@@ -29,7 +29,7 @@ def write_run(
 ) -> Audit:
     """A finished audit in its folder: so many of each class right under pgd-20. Errors go to the next class, but the
     last of each class to the one before."""
-    finding = Finding("few_images", "warning", f"Few images of {names[-1]}.", "Use more of them.")
+    finding = Finding("train_mode", "warning", f"Train mode of {names[-1]}.", "Call model.eval().")
     attacks = {CLEAN: AttackInfo(), "pgd-20": AttackInfo({"name": "pgd"})} | dict(infos or {})
     meta = Meta(tuple(names), superclasses, eps=8 / 255, attacks=attacks)
     rows = [_rows(CLEAN, [_IMAGES] * len(names)), _rows("pgd-20", right)]

@@ -25,8 +25,9 @@ from classwise.core.errors import UserError
 from classwise.core.storage import write_text
 from classwise.core.version import __version__
 from classwise.metrics import groups
-from classwise.results import advice
+from classwise.results import findings as rules
 from classwise.results.audit_result import REMARKS, Audit, unique_names
+from classwise.results.finding import by_heading
 from classwise.show.figures import epochs
 from classwise.show.page import charts, commands, data, gallery, sections
 
@@ -40,7 +41,7 @@ _SECTIONS = {
     "intervals": "Intervals",
     "curves": "Curves",
     "training": "Training",
-    "findings": "Findings",
+    "findings": "Warnings",
     "groups": "Groups",
     "comparison": "Comparison",
     "settings": "Settings",
@@ -125,7 +126,7 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
         "version": __version__,
         "command": command,
         "runs": [
-            _told(name, audit, found[name], own.failed)
+            _describe(name, audit, found[name], own.failed)
             for (name, audit), own in zip(runs.audits.items(), kept, strict=True)
         ],
         "charts": [(drawing.figure, Markup(drawing.svg), drawing.problem) for drawing in drawn],
@@ -135,16 +136,14 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
     return _template().render(**context, **_inlined(payload), sections=_shown_sections(runs, drawn))
 
 
-def _told(name: str, audit: Audit, found: groups.Groups, failed: Sequence[str]) -> dict[str, Any]:
-    """What the template says of a run."""
+def _describe(name: str, audit: Audit, found: groups.Groups, failed: Sequence[str]) -> dict[str, Any]:
+    """What the template shows of a run."""
     return {
         "name": name,
         "verdict": audit.verdict().sentence,
         "failed": failed,
         "numbers": data.headline_numbers(audit),
-        # That the worst class is undecided is said by the advice, with what it would take to decide it.
-        "findings": [finding for finding in audit.findings if finding.code != "worst_undecided"],
-        "advice": advice.of_audit(audit),
+        "findings": by_heading(rules.of_audit(audit)),
         "groups": sections.groups(found, audit),
         "command": commands.of_audit(audit),
         "settings": sections.settings(audit),

@@ -12,7 +12,7 @@ import pandas as pd
 from classwise.core.errors import UserError
 from classwise.core.format import distance, fixed, interval, level, p_equals, p_value, percent, points, radius
 from classwise.metrics.groups import Groups, Superclasses
-from classwise.results import advice
+from classwise.results import findings as rules
 from classwise.results.audit_result import Audit
 from classwise.results.compare import Comparison, compare
 from classwise.show.page.data import called
@@ -70,7 +70,7 @@ def comparison(audits: Mapping[str, Audit], base: str | None = None) -> dict[str
         "caption": f"{len(audits)} runs under {called(made.attack)}, against {made.base}. ρ weighs what the weakest "
         "class gains against what the average loses; τ is the agreement of the order of the classes.",
         "runs": [_run(row, made.base, f"{level(made.confidence)} CI") for _, row in made.table().iterrows()],
-        "advice": advice.of_comparison(made),
+        "findings": rules.of_comparison(made),
         "against": [_against(made, run, told) for run, told in zip(made.pairs, made.sentences(), strict=True)],
     }
 
