@@ -190,6 +190,7 @@ def test_the_command_shown_audits_what_was_trained(tmp_path: Path) -> None:
     own = Trained(folder / "run", folder, trust=True).audit("pgd-20", limit=40)
     assert own.records.frame["prediction"].tolist() == found.records.frame["prediction"].tolist()
     assert "other_threat" not in {finding.code for finding in found.findings}
+    assert found.adversarially_trained is True
 
 
 def test_a_checkpoint_says_what_it_was_trained_against(two: Path) -> None:
@@ -209,3 +210,4 @@ def test_standard_training_is_against_nothing(tmp_path: Path) -> None:
     done = run(one(tmp_path, method={"name": "standard"}), tmp_path / "run")
     found = done.audit("pgd-1", eps="8/255", limit=20)
     assert "other_threat" not in {finding.code for finding in found.findings}
+    assert found.adversarially_trained is False
