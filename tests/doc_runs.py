@@ -130,7 +130,6 @@ class Page:
         for package, name in self.added:
             del sys.modules[f"{package.__name__}.{name}"]
             delattr(package, name)
-        forget_what_there_is()
 
     def run(self, block: Block) -> None:
         for name in block.stand_ins:
@@ -159,7 +158,6 @@ class Page:
         package = importlib.import_module(".".join(Path(title).parts[1:-1]))
         self.patch.setattr(package, "__path__", [*package.__path__, str(path.parent)])
         importlib.invalidate_caches()
-        forget_what_there_is()
         importlib.import_module(f"{package.__name__}.{path.stem}")
         self.added.append((package, path.stem))
 
@@ -197,9 +195,3 @@ def ended_with(words: list[str]) -> int:
 def redirected(words: list[str]) -> tuple[list[str], str | None]:
     """A command without its ``> file``, and the file."""
     return (words[:-2], words[-1]) if ">" in words[-2:-1] else (words, None)
-
-
-def forget_what_there_is() -> None:
-    """Packages that remember their files look again."""
-    for name in ("classwise.data", "classwise.show.figures", "classwise.models.registry"):
-        importlib.import_module(name)._modules.cache_clear()

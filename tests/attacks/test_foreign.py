@@ -124,7 +124,7 @@ def test_the_judge_counts_what_it_refuses(file: Path) -> None:
 
 def test_the_name_in_tables(file: Path) -> None:
     attack = foreign.load(f" {file}:shift, up=2 ")
-    assert isinstance(attack, foreign.Foreign)
+    assert isinstance(attack, foreign.ForeignAttack)
     assert attack.short_name == "mine.py:shift"
     assert attack == foreign.load(f"{file}:shift,up=2")
     assert hash(attack) == hash(foreign.load(f"{file}:shift,up=2"))
@@ -152,7 +152,7 @@ def test_which_specs_are_foreign(spec: str, expected: bool) -> None:
     [
         (":shift,upp=2", "unknown setting of mine.py:shift 'upp'; did you mean 'up'"),
         (":shift,up", "'up' is not of the form key=value"),
-        (":shif", "unknown function of mine.py 'shif'; did you mean 'shift'"),
+        (":shif", "unknown attack in mine.py 'shif'; did you mean 'shift'"),
         (":", "names no attack; write .*mine.py:NAME"),
         ("x.py:shift", "no Python file"),
     ],

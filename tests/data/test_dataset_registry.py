@@ -31,7 +31,7 @@ def test_every_data_set_is_described_in_one_line(name: str) -> None:
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_load_has_the_common_arguments(name: str) -> None:
-    parameters = inspect.signature(data._module(name).load).parameters
+    parameters = inspect.signature(data._REGISTRY.find(name).object).parameters
     assert list(parameters)[:3] == ["root", "split", "download"]
     assert parameters["split"].default == "test"
     assert parameters["download"].default is False
@@ -55,7 +55,7 @@ def test_an_unknown_split_gives_the_near_miss(name: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "stl10"])
 def test_superclasses_share_out_all_classes(name: str) -> None:
-    module = data._module(name)
+    module = data._REGISTRY.find(name).module
     members = [member for group in module.SUPERCLASSES.values() for member in group]
     assert sorted(members) == sorted(module.CLASS_NAMES)
     assert len(set(members)) == len(members)

@@ -7,35 +7,63 @@ attacks.craft(Pgd(steps=10), model, x, y, eps=8 / 255)                # one batc
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import itertools
-import pkgutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from classwise.attacks import foreign
 from classwise.attacks.attack import Attack, Model, Rows, craft
 from classwise.core import spec
-from classwise.core.errors import UserError, unknown
+from classwise.core.errors import UserError
+from classwise.core.registry import Registry
+from classwise.core.user_files import IN_FILE
 
-__all__ = ["Attack", "Model", "Rows", "craft", "describe", "names", "parse", "settings", "usage", "written"]
+__all__ = ["Attack", "Model", "Rows", "craft", "describe", "name_of", "names", "parse", "settings", "usage", "written"]
 
-_NOT_ATTACKS = {"attack", "foreign", "hyperplane"}
-_SUITES = {"autoattack"}  # several attacks under one name: their classes have `members`
+
+def _is_class(item: Any) -> bool:
+    """Whether it is a class of attacks or of suites, not a function."""
+    return isinstance(item, type) and dataclasses.is_dataclass(item) and (hasattr(item, "begin") or _is_suite(item))
+
+
+def _is_suite(item: Any) -> bool:
+    """Whether it is several attacks under one name, its `members`."""
+    return hasattr(item, "members")
+
+
+_REGISTRY = Registry(
+    kind="attack",
+    plural="attacks",
+    package=__name__,
+    accepts=lambda item: callable(item),
+    expected="a frozen dataclass with begin and advance, or a function (model, x, y) -> x_adv",
+)
+describe, usage, name_of = _REGISTRY.describe, _REGISTRY.usage, _REGISTRY.name_of
 
 
 def names() -> list[str]:
-    """Every attack there is."""
-    return [name for name in _files() if name not in _SUITES]
+    """Every attack there is, without the suites."""
+    return [name for name in _REGISTRY.names() if not _is_suite(attack_class(name))]
 
 
-def _files() -> list[str]:
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in _NOT_ATTACKS)
+def attack_class(name: str) -> Any:
+    """The dataclass of the attack called `name`: margin_pgd's is MarginPgd."""
+    return _REGISTRY.find(name).object
 
 
 def has_suite(attacks: str | Attack | Sequence[str | Attack]) -> bool:
     """Whether one of the specs names a suite of attacks, such as autoattack."""
-    names = (item.partition(":")[0] if isinstance(item, str) else _file(item) for item in listed(attacks))
-    return any(name.strip() in _SUITES for name in names)
+    named = (_class_in(item) if isinstance(item, str) else item for item in listed(attacks))
+    return any(map(_is_suite, named))
+
+
+def _class_in(text: str) -> Any:
+    """The class that a spec names; None for a function of a file and an attack of another library."""
+    name, _ = spec.leading(spec.split(text)[0])
+    if foreign.is_foreign(text) and not (IN_FILE.fullmatch(name) and _is_class(attack_class(name))):
+        return None
+    return attack_class(name)
 
 
 def listed(attacks: Any) -> list[Any]:
@@ -45,29 +73,7 @@ def listed(attacks: Any) -> list[Any]:
 
 def _members(item: Any) -> list[Any]:
     """The attacks of a suite; an attack as it is."""
-    return list(item.members()) if _file(item) in _SUITES else [item]
-
-
-def _file(item: object) -> str:
-    """The name of the file an attack is written in."""
-    return type(item).__module__.rpartition(".")[2]
-
-
-def describe(name: str) -> str:
-    """The attack's own first sentence."""
-    if name not in _files():
-        raise unknown("attack", name, _files())
-    return (importlib.import_module(f"{__name__}.{name}").__doc__ or "").strip().splitlines()[0]
-
-
-def usage(name: str) -> str:
-    """The attack's settings with their defaults."""
-    return spec.usage(attack_class(name))
-
-
-def attack_class(name: str) -> type[Any]:
-    """The dataclass of the attack called `name`: margin_pgd's is MarginPgd."""
-    return spec.class_in(__name__, name, "attack", _files())
+    return list(item.members()) if _is_suite(item) else [item]
 
 
 def settings(attack: Attack) -> dict[str, Any]:
@@ -100,12 +106,10 @@ def _is_attack(item: object) -> bool:
 
 
 def _from_spec(text: str) -> list[Attack]:
-    name, options = spec.split(text)
-    if name in _SUITES:
-        return _members(spec.configure(attack_class(name), options, name))
-    name, first = spec.leading(name)
-    name = name.replace("-", "_")
-    cls = attack_class(name)
+    if (cls := _class_in(text)) is None:
+        return [foreign.load(text)]
+    written, options = spec.split(text)
+    name, first = spec.leading(written)
     if first is not None:
         fields = dataclasses.fields(cls)
         if not fields:
@@ -114,7 +118,8 @@ def _from_spec(text: str) -> list[Attack]:
             raise UserError(f"{text!r} gives {fields[0].name} twice; leave one of them out.")
         options = {fields[0].name: first, **options}
     choices = [[(key, value) for value in raw.split("|")] for key, raw in options.items()]
-    return [spec.configure(cls, dict(pick), name) for pick in itertools.product(*choices)]
+    made = (spec.configure(cls, dict(pick), name) for pick in itertools.product(*choices))
+    return [member for item in made for member in _members(item)]
 
 
 def written(attack: Any) -> str | None:
@@ -125,7 +130,7 @@ def written(attack: Any) -> str | None:
         usual = {f.name: f.default for f in dataclasses.fields(attack)}
         changed = {key: value for key, value in settings(attack).items() if value != usual[key]}
         options = ",".join(f"{key}={_exactly(value)}" for key, value in changed.items())
-        text = f"{_file(attack)}:{options}" if options else _file(attack)
+        text = f"{name_of(attack)}:{options}" if options else name_of(attack)
         return text if list(parse(text).values()) == list(parse(attack).values()) else None
     except (UserError, TypeError):
         return None
@@ -144,7 +149,7 @@ def short_name(attack: Attack) -> str:
     """``pgd-20``: the attack's name and its leading field, where that is a number; or its `short_name`."""
     if own := getattr(attack, "short_name", None):
         return str(own)
-    name = _file(attack)
+    name = Path(name_of(attack)).name
     values = list(settings(attack).values())
     return f"{name}-{values[0]}" if values and isinstance(values[0], int) and values[0] != 1 else name
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import functools
 import inspect
 import random
 import re
@@ -38,7 +37,7 @@ from classwise.core import spec as specs
 from classwise.core.errors import UserError, unknown
 from classwise.core.extras import package
 from classwise.core.threat import Norm
-from classwise.models.factory import run_file
+from classwise.core.user_files import take
 
 _SPEC = re.compile(r"(?P<source>torchattacks|foolbox|art|[^,=]+\.py):(?P<name>[^,]*)(?:,(?P<options>.*))?")
 _ALONE = threading.Lock()  # the global random states are one for all threads
@@ -54,7 +53,7 @@ def load(spec: str) -> Attack:
     match = _SPEC.fullmatch(spec.strip())
     if match is None:
         raise UserError(f"{spec!r} is no attack of {', '.join(_LIBRARIES)} (write foolbox:NAME) or of a file.py:NAME.")
-    return Foreign(match["source"], match["name"].strip(), (match["options"] or "").strip())
+    return ForeignAttack(match["source"], match["name"].strip(), (match["options"] or "").strip())
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ForeignAttack:
     """Fields: the library, or the Python file; the attack's name in it; its settings, as text."""
 
     source: str
@@ -138,7 +137,7 @@ class Foreign:
             library = _LIBRARIES[self.source]
             target, ask, leading = library.attack(self.attack), library.ask, library.leading
         else:
-            target, ask, leading = _function(self.source, self.attack), _ask_function, 3
+            target, ask, leading = take(self.source, self.attack, "attack")[0], _ask_function, 3
         try:
             parameters = inspect.signature(target).parameters
         except ValueError as error:
@@ -234,18 +233,6 @@ _LIBRARIES = {
 
 def _package(name: str, module: str) -> Any:
     return package(name, f"attacks of {name} need", module)
-
-
-@functools.cache
-def _function(path: str, name: str) -> Callable[..., Any]:
-    """The function `name` of a Python file, which is run once."""
-    file = Path(path)
-    module = run_file(file, f"the attack {name!r}")
-    own = {key: value for key, value in vars(module).items() if callable(value) and not key.startswith("_")}
-    if name not in own:
-        raise unknown(f"function of {file.name}", name, own)
-    found: Callable[..., Any] = own[name]
-    return found
 
 
 def _value(text: str) -> Any:

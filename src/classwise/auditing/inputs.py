@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from classwise import attacks as attack_files
-from classwise.attacks import foreign
 from classwise.attacks.attack import Attack
 from classwise.attacks.transfer import Transfer
 from classwise.core.errors import UserError
@@ -68,9 +67,7 @@ def module_of(
 
 def attacks_of(attacks: Any, **overrides: Any) -> dict[str, Attack]:
     """Attacks by short name, those of other libraries and of Python files too; without clean, which always runs."""
-    given = attack_files.listed(attacks)
-    made = [foreign.load(a) if isinstance(a, str) and foreign.is_foreign(a) else a for a in given]
-    named = attack_files.parse(made, **overrides)
+    named = attack_files.parse(attacks, **overrides)
     return {name: attack for name, attack in named.items() if name != CLEAN}
 
 

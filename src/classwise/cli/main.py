@@ -20,6 +20,7 @@ from typer.core import TyperGroup
 from classwise.cli import studies
 from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError, unknown
+from classwise.core.registry import KINDS
 from classwise.core.spec import number
 from classwise.core.stopping import Interrupted, Stopped, exit_code, stopping
 from classwise.core.version import __version__
@@ -344,11 +345,9 @@ def list_(
     """List what there is: attacks, models, datasets, metrics, methods, recipes, figures or studies, each in a sentence."""
     import importlib
 
-    kinds = ("attacks", "datasets", "figures", "methods", "metrics", "models", "recipes", "studies")
-    if kind not in kinds:
-        raise unknown("kind of thing", kind, kinds)
-    homes = {"datasets": "data", "figures": "show.figures", "recipes": "training.recipe"}
-    module: Any = importlib.import_module(f"classwise.{homes.get(kind, kind)}")
+    if kind not in KINDS:
+        raise unknown("kind of thing", kind, KINDS)
+    module: Any = importlib.import_module(KINDS[kind])
     found = {name: {"what": module.describe(name), "settings": module.usage(name)} for name in module.names()}
     if as_json:
         typer.echo(json.dumps(found, indent=1))

@@ -186,7 +186,7 @@ class StudyCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         from classwise import studies
 
-        ctx.meta[_NAMED] = next((word for word in args if word in studies.names()), None)
+        ctx.meta[_NAMED] = next((word for word in args if studies.knows(word)), None)
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

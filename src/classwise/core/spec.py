@@ -4,6 +4,7 @@
     "pgd-20"                                  name and its leading argument (the first field, here `steps`)
     "pgd:steps=20,step=0.003,restarts=5"      name and arguments
     "resnet:width=16,blocks=1-1-1-1"          a tuple is written with dashes
+    "mine.py:Attack,steps=20"                 something in a Python file, and arguments
 
 A spec is configured into a frozen dataclass or a call: the fields are the keys, and an unknown key is an
 error that names the near miss. What a number may be is declared with its field, ``steps: Count`` or
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
-import importlib
 import inspect
 import math
 import numbers
@@ -101,9 +101,13 @@ def exact(value: float) -> str:
     return levels if number(levels) == value and len(levels) < len(plain) else plain
 
 
+_IN_FILE = re.compile(r"(?P<name>[^,=]+\.py:\w[\w./-]*)(?:[,:](?P<rest>.*))?")
+
+
 def split(spec: str) -> tuple[str, dict[str, str]]:
     """``"name:key=value,key=value"`` as a name and its arguments, still text."""
-    name, _, rest = spec.strip().partition(":")
+    in_file = _IN_FILE.fullmatch(spec.strip())
+    name, _, rest = (in_file["name"], "", in_file["rest"] or "") if in_file else spec.strip().partition(":")
     options: dict[str, str] = {}
     for part in filter(None, (piece.strip() for piece in rest.split(","))):
         key, equals, value = part.partition("=")
@@ -195,17 +199,6 @@ def usage(function: Callable[..., Any], skip: Collection[str] = ()) -> str:
             text = "-".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
             parts.append(name if value is parameter.empty else f"{name}={text}")
     return ", ".join(parts)
-
-
-def class_in(package: str, name: str, kind: str, known: Collection[str]) -> type[Any]:
-    """The class that a package's file is about: of margin_pgd.py MarginPgd, of weight-norm, in weight_norm.py,
-    WeightNorm. A name that is not among the known ones is an error with the near miss."""
-    if name not in known:
-        raise unknown(kind, name, known)
-    module = importlib.import_module(f"{package}.{name.replace('-', '_')}")
-    found = getattr(module, "".join(word.capitalize() for word in re.split("[-_]", name)))
-    assert isinstance(found, type)
-    return found
 
 
 def check_keys(options: Mapping[str, Any], known: Mapping[str, Any], owner: str) -> None:

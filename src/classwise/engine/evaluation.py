@@ -137,5 +137,5 @@ def attack_infos(attacks: Mapping[str, Attack], protocol: Protocol, coverage: Co
     infos = {CLEAN: AttackInfo({}, protocol, "all")}
     for name, attack in attacks.items():
         own = json.loads(json.dumps(attack_files.settings(attack), default=str))  # a field may hold any object
-        infos[name] = AttackInfo({"name": type(attack).__module__.rpartition(".")[2], **own}, protocol, coverage)
+        infos[name] = AttackInfo({"name": attack_files.name_of(attack), **own}, protocol, coverage)
     return infos

@@ -6,12 +6,10 @@ methods.parse("trades", {"beta": {"dog": 0.5}})        # a frozen dataclass; its
 from __future__ import annotations
 
 import dataclasses
-import inspect
-import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
-from classwise.core import spec
+from classwise.core.registry import Registry
 from classwise.methods.method import Batch, Loss, Method, State
 
 __all__ = [
@@ -20,6 +18,7 @@ __all__ = [
     "Method",
     "State",
     "describe",
+    "knows",
     "method_class",
     "name_of",
     "names",
@@ -28,39 +27,32 @@ __all__ = [
     "usage",
 ]
 
-_NOT_METHODS = {"method"}
-
-
-def names() -> list[str]:
-    """Every method there is."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in _NOT_METHODS)
+_REGISTRY = Registry(
+    kind="method",
+    plural="methods",
+    package=__name__,
+    accepts=lambda item: isinstance(item, type) and issubclass(item, Method),
+    expected="a frozen dataclass derived from classwise.methods.Method",
+)
+names, knows, describe, usage, name_of = (
+    _REGISTRY.names,
+    _REGISTRY.knows,
+    _REGISTRY.describe,
+    _REGISTRY.usage,
+    _REGISTRY.name_of,
+)
 
 
 def method_class(name: str) -> type[Method]:
     """The dataclass of the method called `name`: frl_rw's is FrlRw."""
-    found = spec.class_in(__name__, name, "method", names())
-    assert issubclass(found, Method)
+    found: type[Method] = _REGISTRY.find(name).object
     return found
-
-
-def describe(name: str) -> str:
-    """The method's own first sentence."""
-    return (inspect.getdoc(inspect.getmodule(method_class(name))) or "").splitlines()[0]
-
-
-def usage(name: str) -> str:
-    """The method's settings with their defaults."""
-    return spec.usage(method_class(name))
 
 
 def parse(name: str, options: Mapping[str, Any]) -> Method:
     """The method called `name` with the given fields."""
-    return spec.configure(method_class(name), options, name)
-
-
-def name_of(method: Method) -> str:
-    """The name of the file a method is written in."""
-    return type(method).__module__.rpartition(".")[2]
+    made: Method = _REGISTRY.configure(name, options)
+    return made
 
 
 def settings(method: Method) -> dict[str, Any]:

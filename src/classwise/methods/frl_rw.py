@@ -52,6 +52,7 @@ class FrlRw(Trades):
     halve: Count = 40
     limit: Limit = 0.5
 
+    fine_tunes: ClassVar[bool] = True
     validates_first: ClassVar[bool] = True
 
     def validation(self) -> Mapping[str, Attack]:

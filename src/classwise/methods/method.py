@@ -82,6 +82,9 @@ class Method:
     margin: ClassValues = 1.0
     temperature: PositiveClassValues = 1.0
 
+    #: Whether it starts from a robust model, whose weights the recipe must then give.
+    fine_tunes: ClassVar[bool] = False
+
     #: Whether `update` wants validation records before the first epoch: methods that fine-tune do.
     validates_first: ClassVar[bool] = False
 

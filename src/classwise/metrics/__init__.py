@@ -6,17 +6,14 @@ percent², a class without examples is NaN and does not count, and a number that
 
 from __future__ import annotations
 
-import importlib
 import math
-import pkgutil
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from classwise.core import spec
-from classwise.core.errors import unknown
 from classwise.core.records import Records
+from classwise.core.registry import Registry
 from classwise.metrics import (
     accuracy,
     average,
@@ -33,26 +30,15 @@ from classwise.metrics import (
     worst,
 )
 
-_NOT_METRICS = {"correlation", "intervals"}  # of numbers, not of records
-
-
-def names() -> tuple[str, ...]:
-    """The name of every metric: the files beside this one."""
-    return tuple(sorted({module.name for module in pkgutil.iter_modules(__path__)} - _NOT_METRICS))
-
-
-def describe(name: str) -> str:
-    """A metric in one line."""
-    if name not in names():
-        raise unknown("metric", name, names())
-    lines = (importlib.import_module(f"{__name__}.{name}").__doc__ or "").strip().splitlines()
-    return lines[0] if lines else ""
-
-
-def usage(name: str) -> str:
-    """A metric's arguments besides the records, with their defaults."""
-    describe(name)  # an unknown name is an error
-    return spec.usage(importlib.import_module(f"{__name__}.{name}").compute, skip=("records",))
+_REGISTRY = Registry(
+    kind="metric",
+    plural="metrics",
+    package=__name__,
+    functions=("compute",),
+    given=("records",),
+    expected="a function of records",
+)
+names, describe, usage = _REGISTRY.names, _REGISTRY.describe, _REGISTRY.usage
 
 
 def by_class(records: Records, confidence: float = 0.95) -> pd.DataFrame:

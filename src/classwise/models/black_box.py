@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from classwise.core.errors import UserError, unknown
 from classwise.core.spec import Bounds, Count, check_keys, configure, split, validate_fields
-from classwise.models.factory import run_file
+from classwise.core.user_files import run_file
 from classwise.models.http import GOES_ON, Http
 from classwise.models.normalize import Normalization, Normalize, constants
 from classwise.models.onnx import Onnx

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from torch import nn
 
 from classwise.core.errors import UserError, unknown
+from classwise.core.user_files import import_file, importing_from
 
 
 def load_factory(path: Path, name: str, **arguments: Any) -> nn.Module:
@@ -37,43 +33,6 @@ def load_factory(path: Path, name: str, **arguments: Any) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise UserError(f"{where} returned a {type(model).__name__}, expected a torch.nn.Module.")
     return model
-
-
-def run_file(path: Path, wanted: str) -> ModuleType:
-    """The module that a user's Python file makes; `wanted` says what is to be taken from it."""
-    if not path.is_file():
-        raise UserError(f"no Python file {str(path)!r} to take {wanted} from.")
-    with importing_from(path.resolve().parent):
-        try:
-            return import_file(path)
-        except (Exception, SystemExit) as error:
-            raise UserError(f"{path} failed: {type(error).__name__}: {error}") from error
-
-
-@contextmanager
-def importing_from(folder: Path) -> Iterator[None]:
-    """Let the file import its neighbours, and forget them after: two code bases may both have a `models`."""
-    before = set(sys.modules)
-    sys.path.insert(0, str(folder))
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))
-        for name in set(sys.modules) - before:
-            origin = getattr(sys.modules[name], "__file__", None)
-            if origin and folder in Path(origin).resolve().parents:
-                del sys.modules[name]
-
-
-def import_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(spec.name, module)  # dataclasses look their module up while it is being made
-    spec.loader.exec_module(module)
-    return module
 
 
 def _call(factory: Any, where: str, arguments: dict[str, Any]) -> Any:

@@ -1,21 +1,17 @@
-"""The built-in networks: a module of this package that has a `build` is one, and its name is the public name."""
+"""The built-in networks: a module of `networks` that has a `build` is one, and its name is the public name."""
 
 from __future__ import annotations
 
-import functools
-import importlib
 import inspect
-import pkgutil
 import typing
-from types import ModuleType
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from classwise.core.errors import UserError, unknown
+from classwise.core.errors import UserError
+from classwise.core.registry import Registry
 from classwise.core.spec import Bounds, check_keys, convert, leading, split
-from classwise.core.spec import usage as spec_usage
 from classwise.models import networks
 from classwise.models.networks.cosine import with_cosine_head
 from classwise.models.normalize import Normalization, constants, from_options
@@ -24,40 +20,25 @@ _SIZE, _LENGTH = Bounds(least=1, most=10**6), Bounds(least=1, most=2000)  # of l
 _LARGE, _MOST = 2**11, 2**33  # a setting from which on the parameters are counted first, and how many there may be
 
 
-@functools.cache
-def _modules() -> dict[str, ModuleType]:
-    found = (info.name for info in pkgutil.iter_modules(networks.__path__))
-    modules = {name: importlib.import_module(f"{networks.__name__}.{name}") for name in found}
-    return {name: module for name, module in sorted(modules.items()) if hasattr(module, "build")}
-
-
-def names() -> list[str]:
-    """The built-in networks, in alphabetical order."""
-    return list(_modules())
-
-
-def describe(name: str) -> str:
-    """One line about a built-in network."""
-    if name not in _modules():
-        raise unknown("model", name, names())
-    return inspect.cleandoc(_modules()[name].__doc__ or "").partition("\n")[0]
+_REGISTRY = Registry(
+    kind="model", plural="models", package=networks.__name__, functions=("build",), given=("num_classes",)
+)
+names, describe = _REGISTRY.names, _REGISTRY.describe
 
 
 def usage(name: str) -> str:
-    """The arguments of a built-in network with their defaults."""
-    if name not in _modules():
-        raise unknown("model", name, names())
-    return f"{spec_usage(_modules()[name].build, skip=('num_classes',))}, head=linear"
+    """The arguments of a network with their defaults."""
+    return f"{_REGISTRY.usage(name)}, head=linear"
 
 
 def _separate(written: str) -> tuple[str, str | None]:
     """``wideresnet-34-10`` as its name and the numbers after it."""
-    return (written, None) if written in _modules() else leading(written)
+    return (written, None) if _REGISTRY.knows(written) else leading(written)
 
 
 def knows(spec: str) -> bool:
-    """Whether a spec names a built-in network."""
-    return _separate(spec.partition(":")[0].strip())[0] in _modules()
+    """Whether a spec names a built-in network, or one of an installed package."""
+    return _REGISTRY.knows(_separate(spec.partition(":")[0].strip())[0])
 
 
 def construct(
@@ -70,9 +51,7 @@ def construct(
     """
     written, options = split(spec)
     name, numbers = _separate(written)
-    if name not in _modules():
-        raise unknown("model", name, names())
-    make = _modules()[name].build
+    make = _REGISTRY.find(name).object
     settings: dict[str, Any] = {**_leading_settings(name, make, numbers), **options}
     for key, value in (("num_classes", num_classes), ("in_channels", in_channels)):
         if value is not None:

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import inspect
-import pkgutil
 import typing
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from classwise.core import spec
+from classwise.core.registry import Registry
 
 if TYPE_CHECKING:
     from classwise.studies.runner.result import Claim, StudyResult
@@ -25,7 +24,19 @@ if TYPE_CHECKING:
 
 _HOME = {"Claim": "result", "OfModels": "study", "StudyResult": "result", "Study": "study", "run": "study"}
 
-__all__ = ["Claim", "OfModels", "Study", "StudyResult", "describe", "names", "parse", "run", "study_class", "usage"]
+__all__ = [
+    "Claim",
+    "OfModels",
+    "Study",
+    "StudyResult",
+    "describe",
+    "knows",
+    "names",
+    "parse",
+    "run",
+    "study_class",
+    "usage",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -34,28 +45,27 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f"{__name__}.runner.{_HOME[name]}"), name)
 
 
-def names() -> list[str]:
-    """Every study there is."""
-    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__) if not module.ispkg)
+def _is_study(item: Any) -> bool:
+    from classwise.studies.runner.study import Study
+
+    return isinstance(item, type) and issubclass(item, Study)
+
+
+_REGISTRY = Registry(
+    kind="study",
+    plural="studies",
+    package=__name__,
+    separator="-",
+    accepts=_is_study,
+    expected="a frozen dataclass derived from classwise.studies.Study",
+)
+names, knows, describe, usage = _REGISTRY.names, _REGISTRY.knows, _REGISTRY.describe, _REGISTRY.usage
 
 
 def study_class(name: str) -> type[Study]:
     """The dataclass of the study called `name`: weight-norm's is WeightNorm, in weight_norm.py."""
-    found = spec.class_in(__name__, name, "study", names())
-    from classwise.studies.runner.study import Study
-
-    assert issubclass(found, Study)
+    found: type[Study] = _REGISTRY.find(name).object
     return found
-
-
-def describe(name: str) -> str:
-    """The study's own first sentence."""
-    return (inspect.getdoc(inspect.getmodule(study_class(name))) or "").splitlines()[0]
-
-
-def usage(name: str) -> str:
-    """The study's options with their defaults."""
-    return spec.usage(study_class(name))
 
 
 def parse(name: str, options: Mapping[str, Any]) -> Study:

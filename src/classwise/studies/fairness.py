@@ -166,7 +166,7 @@ def _fine_tuned(model: ModelUnderStudy, base: ModelUnderStudy) -> ModelUnderStud
     if model.training is None:
         return model
     chosen = load(model.training.recipe, model.training.changes)
-    if not chosen.method.validates_first or chosen.model.weights is not None:
+    if not chosen.method.fine_tunes or chosen.model.weights is not None:
         return model
     changes = (*model.training.changes, f"model.weights={base.checkpoint}")
     return dataclasses.replace(model, training=dataclasses.replace(model.training, changes=changes))

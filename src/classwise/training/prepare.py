@@ -33,8 +33,6 @@ from classwise.training.state import TrainingState
 from classwise.training.step import TrainStep
 from classwise.training.validation import Validation
 
-_FINE_TUNED = ("frl_rw", "frl_rwrm")
-
 
 def examples(chosen: Recipe, root: str | Path | None, download: bool, data: Any) -> Images:
     """All training examples the recipe allows, before any is held out."""
@@ -58,7 +56,7 @@ def network_of(chosen: Recipe, given: nn.Module | None, images: Images, device: 
     part = chosen.model
     network = given
     if network is None:
-        if methods.name_of(chosen.method) in _FINE_TUNED and part.weights is None:
+        if chosen.method.fine_tunes and part.weights is None:
             raise UserError(
                 f"{methods.name_of(chosen.method)} fine-tunes a robust model: give its checkpoint as model.weights "
                 "(--set model.weights=runs/trades/best.pt)."

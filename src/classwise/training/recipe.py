@@ -27,8 +27,10 @@ from classwise.auditing.folder import plain
 from classwise.core import spec
 from classwise.core.errors import UserError, unknown
 from classwise.core.format import radius
+from classwise.core.registry import Registry
 from classwise.core.spec import Count, Fraction, Natural, NonNegative, OpenShare, Positive, Seed, Share
 from classwise.core.threat import Norm, Threat
+from classwise.core.user_files import IN_FILE
 from classwise.methods.method import Method
 
 if sys.version_info >= (3, 11):
@@ -242,7 +244,7 @@ def with_defaults(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Stored settings with those that an earlier version did not write, at their defaults."""
     parts = {name: {**plain(dataclasses.asdict(cls())), **stored.get(name, {})} for name, cls in _PARTS.items()}
     method = dict(stored.get("method", {}))
-    if (name := method.get("name")) in methods.names():
+    if methods.knows(name := method.get("name", "")):
         method = {**plain(methods.settings(methods.parse(name, {}))), **method}
     return {**stored, **parts, "method": method}
 
@@ -270,6 +272,8 @@ def load(source: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str]
     if not isinstance(source, (str, Path)):
         raise UserError(f"{source!r} is no recipe: give a file, the name of a shipped one, or nested settings.")
     path = locate(source)
+    if not isinstance(path, Path):
+        return load(path, changes)
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -335,19 +339,29 @@ def home() -> Path:
     return next((p for p in (package / "recipes", package.parents[1] / "recipes") if p.is_dir()), package / "recipes")
 
 
+_REGISTRY = Registry(
+    kind="recipe",
+    plural="recipes",
+    accepts=lambda item: isinstance(item, (Mapping, Recipe, Path)),
+    expected="nested settings, a Recipe or the Path of a file",
+)
+
+
 def names() -> list[str]:
-    """The shipped recipes, such as ``cifar10/trades``."""
-    return sorted(str(path.relative_to(home()).with_suffix("")).replace("\\", "/") for path in home().rglob("*.toml"))
+    """The shipped recipes, such as ``cifar10/trades``, and those of installed packages."""
+    shipped = (path.relative_to(home()).with_suffix("").as_posix() for path in home().rglob("*.toml"))
+    return sorted({*shipped, *_REGISTRY.names()})
 
 
 def describe(name: str) -> str:
-    """A shipped recipe's first comment line."""
-    first = locate(name).read_text(encoding="utf-8").partition("\n")[0]
-    return first.lstrip("# ").strip()
+    """A recipe's first comment line; of one that Python holds, the first line about the module."""
+    if not isinstance(found := locate(name), Path):
+        return _REGISTRY.describe(name)
+    return found.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ").strip()
 
 
 def usage(name: str) -> str:
-    """What a shipped recipe trains, in short."""
+    """What a recipe trains, in short."""
     recipe = load(name)
     held = f", {recipe.data.validation} of each class held out" if recipe.data.validation else ""
     return (
@@ -356,8 +370,8 @@ def usage(name: str) -> str:
     )
 
 
-def locate(source: str | Path) -> Path:
-    """The file of a recipe: a path, or the name of a shipped one."""
+def locate(source: str | Path) -> Path | Mapping[str, Any] | Recipe:
+    """The file of a recipe, by its path or the name of a shipped one; or what Python holds, in a file or a package."""
     path = Path(source)
     if path.suffix in _SUFFIXES:
         shipped = home().parent / path  # recipes/cifar10/wat.toml, wherever one is
@@ -365,7 +379,9 @@ def locate(source: str | Path) -> Path:
         if found is None:
             raise UserError(f"no recipe file {str(source)!r}. Shipped recipes: {', '.join(names())}.")
         return found
-    shipped = home() / f"{source}.toml"
-    if not shipped.is_file():
+    if (shipped := home() / f"{source}.toml").is_file():
+        return shipped
+    if not _REGISTRY.knows(str(source)) and not IN_FILE.fullmatch(str(source)):
         raise unknown("recipe", str(source), names())
-    return shipped
+    held: Path | Mapping[str, Any] | Recipe = _REGISTRY.find(str(source)).object
+    return held

@@ -225,7 +225,7 @@ class Trained:
         settings = self.config
         about = read_checkpoint(self.last)["classwise"]["extra"]["training"]
         early = (f"Stopped early: {about['stopped']}.",) if about["stopped"] else ()
-        known = settings["method"]["name"] in methods.names()  # another's own method is not found by its name
+        known = methods.knows(settings["method"]["name"])  # another's own method is not found by its name
         if not known:
             return early
         made = recipe.build(settings)

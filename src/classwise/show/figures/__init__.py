@@ -12,18 +12,14 @@ that studies left.
 
 from __future__ import annotations
 
-import functools
-import importlib
 import inspect
-import pkgutil
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any, Literal
 
 import pandas as pd
 
-from classwise.core import spec
-from classwise.core.errors import UserError, unknown
+from classwise.core.errors import UserError
+from classwise.core.registry import Registry
 from classwise.results.audit_result import Audit
 from classwise.show.figures.studied import Tables
 from classwise.show.figures.style import Chart, save, styled
@@ -48,49 +44,40 @@ Source = Literal["audits", "histories", "studies"]
 _MAKERS: dict[str, Source] = {"from_runs": "audits", "from_history": "histories", "from_study": "studies"}
 
 
-@functools.cache
-def _modules() -> dict[str, ModuleType]:
-    found = (importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__))
-    makers = ("draw", *_MAKERS)
-    figures = (module for module in found if hasattr(module, makers[0]))
-    return {
-        module.__name__.rpartition(".")[2]: module
-        for module in figures
-        if any(hasattr(module, maker) for maker in makers[1:])
-    }
+def _source_of(maker: Any) -> Source | None:
+    """What a function draws from: the name of its first argument says so."""
+    first = next(iter(inspect.signature(maker).parameters), "") if callable(maker) else ""
+    return next((kind for kind in _MAKERS.values() if kind == first), None)
 
 
-def _module(name: str) -> ModuleType:
-    try:
-        return _modules()[name]
-    except KeyError:
-        raise unknown("figure", name, _modules()) from None
+_REGISTRY = Registry(
+    kind="figure",
+    plural="figures",
+    package=__name__,
+    functions=tuple(_MAKERS),
+    given=tuple(_MAKERS.values()),
+    accepts=lambda item: _source_of(item) is not None,
+    expected="a function whose first argument is audits, histories or studies",
+)
+names, describe, usage = _REGISTRY.names, _REGISTRY.describe, _REGISTRY.usage
 
 
-def names() -> list[str]:
-    """Every figure there is."""
-    return sorted(_modules())
-
-
-def describe(name: str) -> str:
-    """What a figure shows, in one line."""
-    return (inspect.getdoc(_module(name)) or "").split("\n", 1)[0]
+def _makers(name: str) -> dict[Source, Callable[..., Chart]]:
+    """What draws a figure, by what it is drawn from; the usual first."""
+    found = _REGISTRY.find(name)
+    together = [vars(found.module).get(maker) for maker in _MAKERS]
+    makers: list[Any] = together if found.object in together else [found.object]
+    return {kind: maker for maker in makers if (kind := _source_of(maker)) is not None}
 
 
 def sources(name: str) -> list[Source]:
     """All that a figure can be drawn from, the usual first."""
-    return [kind for maker, kind in _MAKERS.items() if hasattr(_module(name), maker)]
+    return list(_makers(name))
 
 
 def source(name: str) -> Source:
     """What a figure is usually drawn from."""
     return sources(name)[0]
-
-
-def usage(name: str) -> str:
-    """The options of a figure with their defaults, as it is usually drawn."""
-    make = next(getattr(_module(name), maker) for maker in _MAKERS if hasattr(_module(name), maker))
-    return spec.usage(make, skip=_MAKERS.values())
 
 
 def chart(name: str, audit: Audit, **options: Any) -> Chart:
@@ -100,29 +87,26 @@ def chart(name: str, audit: Audit, **options: Any) -> Chart:
 
 def from_runs(name: str, audits: Mapping[str, Audit], **options: Any) -> Chart:
     """A figure of finished audits, by the names they are to bear."""
-    return _make(name, "from_runs", audits, options)
+    return _make(name, "audits", audits, options)
 
 
 def from_histories(name: str, histories: Mapping[str, pd.DataFrame], **options: Any) -> Chart:
     """A figure of trainings, from the tables in their history.csv, by the names they are to bear."""
-    return _make(name, "from_history", histories, options)
+    return _make(name, "histories", histories, options)
 
 
 def from_studies(name: str, studies: Mapping[str, Tables], **options: Any) -> Chart:
     """A figure of finished studies, from the tables they left (`studied.read`), by the names they are to bear."""
-    return _make(name, "from_study", studies, options)
+    return _make(name, "studies", studies, options)
 
 
-def _make(name: str, maker: str, given: Mapping[str, Any], options: Mapping[str, Any]) -> Chart:
-    make: Callable[..., Chart] | None = getattr(_module(name), maker, None)
+def _make(name: str, asked: Source, given: Mapping[str, Any], options: Mapping[str, Any]) -> Chart:
+    make = _makers(name).get(asked)
     if make is None:
-        raise UserError(_instead(name, _MAKERS[maker]))
+        raise UserError(_instead(name, asked))
     if not given:
-        raise UserError(f"{name} is drawn from {_MAKERS[maker]}: give at least one run folder.")
-    hints = inspect.get_annotations(make, eval_str=True)
-    known = {key: kind for key, kind in hints.items() if key not in (*_MAKERS.values(), "return")}
-    spec.check_keys(options, known, name)
-    return make(given, **{key: spec.convert(value, known[key], f"{name}.{key}") for key, value in options.items()})
+        raise UserError(f"{name} is drawn from {asked}: give at least one run folder.")
+    return make(given, **_REGISTRY.arguments(make, options, name))
 
 
 def _instead(name: str, asked: Source) -> str:
