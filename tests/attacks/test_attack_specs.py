@@ -48,19 +48,20 @@ def test_several_specs_and_objects_keep_their_order() -> None:
 
 
 def test_several_values_make_one_attack_each() -> None:
-    swept = attacks.parse("temperature_pgd:inv_temperature=2|5|50,sound=true")
+    swept = attacks.parse("temperature_pgd:inv_temperature=[2, 5, 50],sound=true")
     assert list(swept) == [
         "temperature_pgd-20:inv_temperature=2",
         "temperature_pgd-20",  # all its fields that tell it apart have their defaults
         "temperature_pgd-20:inv_temperature=50",
     ]
     assert [a.inv_temperature for a in swept.values()] == [2.0, 5.0, 50.0]  # type: ignore[attr-defined]
-    assert list(attacks.parse("pgd:steps=10|20,start=uniform|none")) == [
+    assert list(attacks.parse("pgd:steps=[10, 20],start=[uniform, none]")) == [
         "pgd-10",
         "pgd-10:start=none",
         "pgd-20",
         "pgd-20:start=none",
     ]
+    assert attacks.parse("pgd:steps=10|20") == attacks.parse("pgd:steps=[10, 20]")  # as older run folders have it
 
 
 def test_colliding_names_say_what_differs_from_the_others_and_from_the_defaults() -> None:
@@ -91,7 +92,7 @@ def test_overrides_reach_every_attack_that_has_the_field() -> None:
         ("pgd-0", "steps must be at least 1, got 0"),
         ("pgd-20-5", "pgd.steps must be a whole number, got '20-5'"),
         ("pgd-20:steps=10", "'pgd-20:steps=10' gives steps twice"),
-        ("pgd:steps=10|ten", "got 'ten'"),
+        ("pgd:steps=[10, ten]", "got 'ten'"),
         ("clean-5", "clean takes no argument, got 'clean-5'"),
         ("clean:steps=5", "unknown setting of clean 'steps'. Known: none."),
         ([], "no attack given; try 'pgd-20'. Known: apgd_ce, apgd_dlr,"),

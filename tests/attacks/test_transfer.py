@@ -102,6 +102,8 @@ def test_targets_are_fitted_to_the_classes() -> None:
 class TestNaming:
     def test_specs_and_weights_are_paired(self) -> None:
         (attack,) = attacks.parse("transfer:model=resnet:width=8;blocks=1-1+vgg-16,weights=a.pt+").values()
+        bracketed = "transfer:model=[(resnet:width=8,blocks=1-1), vgg-16],weights=[a.pt, none]"
+        assert [other.named() for other in attacks.parse(bracketed).values()] == [attack.named()]  # type: ignore[attr-defined]
         assert isinstance(attack, Transfer)
         assert attack.named() == [("resnet:width=8,blocks=1-1", "a.pt"), ("vgg-16", None)]
         assert attack.restarts == 2

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from classwise import attacks
 from classwise.attacks.attack import Attack, Rows, final_point, finished, initial_rows, join, select
-from classwise.core import rng
+from classwise.core import rng, spec
 from classwise.core.threat import Norm, norms
 
 BUDGET = {"steps": 4, "draws": 4, "iterations": 8, "targets": 2, "queries": 20, "rounds": 4, "population": 8}
@@ -268,17 +268,13 @@ def test_an_attack_is_a_frozen_dataclass_with_defaults(name: str) -> None:
             setattr(attack, field.name, 1)
 
 
-def written(value: Any) -> str:
-    return "-".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
-
-
 @every_name
 def test_every_field_can_be_set_by_a_spec(name: str) -> None:
     attack = attacks.attack_class(name)()
     for key, value in attacks.settings(attack).items():
-        (parsed,) = attacks.parse(f"{name}:{key}={written(value)}").values()
+        (parsed,) = attacks.parse(f"{name}:{key}={spec.written(value)}").values()
         assert parsed == attack
-        assert f"{key}={written(value)}" in attacks.usage(name).split(", ")
+        assert f"{key}={spec.written(value)}" in attacks.usage(name)
 
 
 @every_name

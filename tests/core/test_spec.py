@@ -74,6 +74,13 @@ def test_what_is_not_a_number_is_named(written: Any) -> None:
         ("pgd:", "pgd", {}),
         (" pgd : steps = 20 , step=0.003 ", "pgd", {"steps": "20", "step": "0.003"}),
         ("resnet:width=16,blocks=1-1-1-1", "resnet", {"width": "16", "blocks": "1-1-1-1"}),
+        ("resnet:blocks=[1, 1],width=16", "resnet", {"blocks": "[1, 1]", "width": "16"}),
+        (
+            "transfer:attack=(pgd:steps=2,step=0.1),store=a",
+            "transfer",
+            {"attack": "pgd:steps=2,step=0.1", "store": "a"},
+        ),
+        ("t:model=[(r:w=1,b=[1, 1]), vgg-16]", "t", {"model": "[(r:w=1,b=[1, 1]), vgg-16]"}),
         ("pgd:inv-temperature=2", "pgd", {"inv_temperature": "2"}),
         ("folder:path=a=b", "folder", {"path": "a=b"}),
         ("folder:path=c:d", "folder", {"path": "c:d"}),
@@ -86,6 +93,44 @@ def test_split(text: str, name: str, options: dict[str, str]) -> None:
 def test_split_refuses_what_is_not_key_equals_value() -> None:
     with pytest.raises(UserError, match=r"in 'pgd:steps': 'steps' is not of the form key=value"):
         spec.split("pgd:steps")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("pgd:steps=[1, 2", "in 'pgd:steps=[1, 2': '[' is not closed; add ']'."),
+        ("pgd:steps=1]", "']' closes nothing; lists are [a, b], specs inside a spec (…)."),
+        ("t:attack=(pgd:steps=[1)", "')' closes nothing"),
+    ],
+)
+def test_split_names_a_bracket_without_its_other_half(text: str, said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        spec.split(text)
+    assert said in str(caught.value)
+
+
+def test_items_of_lists_and_of_the_signs_they_had_before() -> None:
+    assert spec.items("[(r:w=1,b=[1, 1]), vgg-16]") == ["r:w=1,b=[1, 1]", "vgg-16"]
+    assert spec.items("[]") == []
+    assert spec.items("cat|dog", older=r"\|") == spec.items("[cat, dog]", older=r"\|") == ["cat", "dog"]
+    assert spec.nested("pgd:steps=2;step=0.1") == spec.nested("pgd:steps=2,step=0.1") == "pgd:steps=2,step=0.1"
+
+
+@pytest.mark.parametrize("value", [(1, 2), 0.1, True, None, "a,b", ("a", "b:c=1,d=2"), (0.5, 1 / 3), "plain"])
+def test_written_is_read_back(value: Any) -> None:
+    (read,) = spec.split(f"x:key={spec.written(value)}")[1].values()
+    if isinstance(value, tuple):
+        assert spec.convert(read, tuple[type(value[0]), ...], "key") == value  # type: ignore[misc]
+    else:
+        assert read == (value if isinstance(value, str) else spec.written(value))
+
+
+def test_specs_are_the_same_whatever_signs_their_lists_have() -> None:
+    assert spec.same("step:milestones=75-90,factor=0.1", "step:milestones=[75, 90],factor=0.1")
+    assert spec.same("replaced:of=digits:per_class=5;exclude=0|1", "replaced:of=(digits:per_class=5,exclude=[0, 1])")
+    assert not spec.same("step:milestones=75-90", "step:milestones=[75, 91]")
+    assert not spec.same("runs/a-b", "runs/a|b")
+    assert not spec.same("a:b=[1", "a:b=1")
 
 
 def test_split_refuses_a_key_given_twice() -> None:
@@ -130,6 +175,9 @@ def test_leading(text: str, expected: tuple[str, str | None]) -> None:
         ("target", "none", None),
         ("blocks", "3-4-6-3", (3, 4, 6, 3)),
         ("blocks", "5", (5,)),
+        ("blocks", "[3, 4, 6]", (3, 4, 6)),
+        ("blocks", "[]", ()),
+        ("scales", "[1/2, 1e-3]", (0.5, 0.001)),
         ("blocks", [2, 2], (2, 2)),
         ("blocks", 7, (7,)),
         ("scales", "1/2-1/4", (0.5, 0.25)),
@@ -187,5 +235,5 @@ def test_usage_lists_the_arguments_with_their_defaults() -> None:
     ) -> None:
         """Only its signature matters."""
 
-    assert spec.usage(build) == "num_classes, width=16, blocks=1-2, bias=true"
-    assert spec.usage(build, skip=("num_classes", "bias")) == "width=16, blocks=1-2"
+    assert spec.usage(build) == "num_classes, width=16, blocks=[1, 2], bias=true"
+    assert spec.usage(build, skip=("num_classes", "bias")) == "width=16, blocks=[1, 2]"

@@ -42,7 +42,7 @@ def test_only_images_with_a_mask_are_there_under_their_own_index(file: Path, ind
 
 
 def test_masks_are_found_below_the_root_and_settings_of_the_data_set_are_kept(file: Path, index: np.ndarray) -> None:
-    images = load_data(f"replaced:of=digits:per_class=50;exclude=0|1,masks={file.name}", root=file.parent)
+    images = load_data(f"replaced:of=(digits:per_class=50,exclude=[0, 1]),masks={file.name}", root=file.parent)
     assert images.class_names == tuple("23456789")
     labels = load_data("digits").labels[[7, 12, 40]]
     np.testing.assert_array_equal(images.positions, index[labels > 1])

@@ -147,7 +147,7 @@ class TestProtocol:
     def test_headers_come_from_the_environment(self, server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TOKEN", "Bearer abc")
         monkeypatch.setenv("TENANT", "seven")
-        model = load_model(f"{server.url},header=Authorization:env:TOKEN|X-Tenant:env:TENANT")
+        model = load_model(f"{server.url},header=[Authorization:env:TOKEN, X-Tenant:env:TENANT]")
         model(X)
         assert server.requests[0]["Authorization"] == "Bearer abc"
         assert server.requests[0]["X-Tenant"] == "seven"

@@ -111,15 +111,15 @@ class TestNormalisationInTheFile:
         return tmp_path / "w.pt"
 
     def test_a_model_without_it_is_refused(self, file: Path, state: State) -> None:
-        with pytest.raises(UserError, match=r"normalize='mean=0.5;0.4;0.3,std=0.2;0.2;0.1'"):
+        with pytest.raises(UserError, match=r"normalize='mean=\[0.5, 0.4, 0.3\],std=\[0.2, 0.2, 0.1\]'"):
             loads(file, state)
 
     def test_another_one_is_refused(self, file: Path, state: State) -> None:
-        with pytest.raises(UserError, match=r"normalises with mean=0.5;0.4;0.3.* the model otherwise"):
+        with pytest.raises(UserError, match=r"normalises with mean=\[0.5, 0.4, 0.3\].* the model otherwise"):
             loads(file, state, normalize="cifar10")
 
     def test_the_same_one_loads(self, file: Path, state: State) -> None:
-        assert loads(file, state, normalize="mean=0.5;0.4;0.3,std=0.2;0.2;0.1")
+        assert loads(file, state, normalize="mean=[0.5, 0.4, 0.3],std=[0.2, 0.2, 0.1]")
 
 
 class TestMismatch:

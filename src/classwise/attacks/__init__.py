@@ -1,6 +1,6 @@
 """Attacks, one file each; the file's name is the attack's name.
 
-attacks.parse(["pgd-20", "temperature_pgd:inv_temperature=2|5|50"])   # {short name: attack}
+attacks.parse(["pgd-20", "temperature_pgd:inv_temperature=[2, 5, 50]"])   # {short name: attack}
 attacks.craft(Pgd(steps=10), model, x, y, eps=8 / 255)                # one batch, the plain call
 """
 
@@ -85,7 +85,7 @@ def parse(attacks: str | Attack | Sequence[str | Attack], **overrides: Any) -> d
     """Attacks by short name, from specs or objects, in order.
 
     ``"pgd-20"`` sets the number of steps; ``"pgd:steps=20,step=0.003,restarts=5"`` any field; several values,
-    ``"pgd:steps=10|20"``, make one attack each. `overrides` set a field on every attack that has it. Attacks whose
+    ``"pgd:steps=[10, 20]"``, make one attack each. `overrides` set a field on every attack that has it. Attacks whose
     short names collide are told apart by the fields in which they differ from each other and from the defaults.
     """
     made: list[Attack] = []
@@ -117,9 +117,14 @@ def _from_spec(text: str) -> list[Attack]:
         if fields[0].name in options:
             raise UserError(f"{text!r} gives {fields[0].name} twice; leave one of them out.")
         options = {fields[0].name: first, **options}
-    choices = [[(key, value) for value in raw.split("|")] for key, raw in options.items()]
+    choices = [[(key, value) for value in _choices(cls, key, raw)] for key, raw in options.items()]
     made = (spec.configure(cls, dict(pick), name) for pick in itertools.product(*choices))
     return [member for item in made for member in _members(item)]
+
+
+def _choices(cls: type[Any], key: str, text: str) -> list[str]:
+    """The values to try of a field, one attack each; a list is one value of a field that takes lists."""
+    return [text] if spec.takes_list(cls, key) else spec.items(text, older=r"\|")
 
 
 def written(attack: Any) -> str | None:
@@ -129,20 +134,11 @@ def written(attack: Any) -> str | None:
     try:
         usual = {f.name: f.default for f in dataclasses.fields(attack)}
         changed = {key: value for key, value in settings(attack).items() if value != usual[key]}
-        options = ",".join(f"{key}={_exactly(value)}" for key, value in changed.items())
+        options = ",".join(f"{key}={spec.written(value)}" for key, value in changed.items())
         text = f"{name_of(attack)}:{options}" if options else name_of(attack)
         return text if list(parse(text).values()) == list(parse(attack).values()) else None
     except (UserError, TypeError):
         return None
-
-
-def _exactly(value: Any) -> str:
-    """A setting as a spec has it, with all its digits."""
-    if isinstance(value, tuple):
-        return "-".join(map(_exactly, value))
-    if isinstance(value, float):
-        return repr(value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def short_name(attack: Attack) -> str:

@@ -8,9 +8,7 @@ it ends with is tried, since one that fools the surrogate more surely also trans
 several restarts of the attack, are tried one after the other on what still stands.
 
     transfer:model=resnet-18,weights=plain.pt
-    transfer:model=resnet:width=16;blocks=1-1-1-1+vgg-16,weights=a.pt+b.pt,attack=pgd:steps=50;step=0.003
-
-`+` separates surrogates; inside one, and inside the attack, `;` stands for the comma.
+    transfer:model=[(resnet:width=16,blocks=[1, 1]), vgg-16],weights=[a.pt, b.pt],attack=(pgd:steps=50,step=0.003)
 """
 
 from __future__ import annotations
@@ -67,8 +65,8 @@ class Transfer:
         that `model` names.
     """
 
-    model: str | None = None
-    weights: str | None = None
+    model: spec.ListText | None = None
+    weights: spec.ListText | None = None
     attack: Attack | str = "pgd-20"
     store: str | None = None
     surrogates: Sequence[Model] = ()
@@ -77,10 +75,12 @@ class Transfer:
 
     def __post_init__(self) -> None:
         spec.validate_fields(self)
-        # One way of writing each, so that the same attack is the same whether it was typed or made in Python.
-        if self.model is not None:
-            object.__setattr__(self, "model", self.model.replace(",", ";"))
-        if not isinstance(self.attack, str) and (text := attacks.written(self.attack)) is not None:
+        # One way of writing each, that of run folders, so that the same attack is the same however it was given.
+        for name in ("model", "weights"):
+            if (text := getattr(self, name)) is not None:
+                object.__setattr__(self, name, "+".join(spec.items(text, older=r"\+")).replace(",", ";"))
+        text = self.attack if isinstance(self.attack, str) else attacks.written(self.attack)
+        if text is not None:
             object.__setattr__(self, "attack", text.replace(",", ";"))
         if not all(callable(model) for model in self.surrogates):
             raise UserError(f"surrogates are models, got {self.surrogates!r}; name them by model=… instead.")
@@ -108,12 +108,12 @@ class Transfer:
         """The surrogates asked for: a spec and a weights file each."""
         if self.model is None:
             return []
-        specs = [part.strip().replace(";", ",") for part in self.model.split("+")]
+        specs = [spec.nested(part) for part in self.model.split("+")]
         if self.weights is None:
             return [(part, None) for part in specs]
-        files = [part.strip() or None for part in self.weights.split("+")]
+        files = [None if part in ("", "none") else part for part in self.weights.split("+")]
         if len(files) != len(specs):
-            raise UserError(f"{len(files)} weights files for {len(specs)} surrogates; give one each, joined by +.")
+            raise UserError(f"{len(files)} weights files for {len(specs)} surrogates; give one each, [a.pt, b.pt].")
         return list(zip(specs, files, strict=True))
 
     def with_surrogates(self, load: Callable[[str, str | None], Model]) -> Transfer:
@@ -161,8 +161,8 @@ class Transfer:
 
 
 def attacks_in(given: Attack | str) -> list[Attack]:
-    """The attacks of a spec in which `;` stands for the comma, or the one given."""
-    return list(attacks.parse(given.replace(";", ",") if isinstance(given, str) else given).values())
+    """The attacks of a spec inside a spec, or the one given."""
+    return list(attacks.parse(spec.nested(given) if isinstance(given, str) else given).values())
 
 
 def crafted(attack: Attack, model: Model, rows: Rows, norm: Norm) -> Tensor:

@@ -21,7 +21,7 @@ from classwise import attacks as attack_files
 from classwise.auditing import folder as files
 from classwise.auditing.inputs import spec_of
 from classwise.core.records import AttackInfo, digest
-from classwise.core.spec import number
+from classwise.core.spec import number, written
 from classwise.core.storage import file_digest
 from classwise.data.images import Images
 from classwise.engine import evaluation
@@ -143,7 +143,7 @@ def _classes(classes: Sequence[str | int] | None, images: Images) -> str | None:
 def _normalisation(normalize: Any) -> str | None:
     if normalize is None or isinstance(normalize, str):
         return normalize
-    mean, std = (";".join(repr(float(value)) for value in part) for part in normalize)
+    mean, std = (written([float(value) for value in part]) for part in normalize)
     return f"mean={mean},std={std}"
 
 

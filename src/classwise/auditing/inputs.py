@@ -16,7 +16,7 @@ from classwise.attacks.attack import Attack
 from classwise.attacks.transfer import Transfer
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Array
-from classwise.core.spec import Count, convert, number
+from classwise.core.spec import Count, convert, items, number
 from classwise.core.threat import Norm, Threat
 from classwise.data import load as load_data
 from classwise.data.images import Images
@@ -152,8 +152,8 @@ def grid(eps: Eps, steps: int | None, norm: Norm) -> dict[str, float]:
 
     A curve is text with commas ("2/255,4/255,8/255"), a list of such text, or `steps` equal steps up to one radius.
     """
-    if isinstance(eps, str) and "," in eps:
-        eps = [part.strip() for part in eps.split(",") if part.strip()]
+    if isinstance(eps, str) and (len(parts := items(eps, older=",")) > 1 or eps.startswith("[")):
+        eps = [part for part in parts if part]
     several = isinstance(eps, Sequence) and not isinstance(eps, str) and any(isinstance(part, str) for part in eps)
     if steps is not None:
         if several or not isinstance(eps, (str, float, int)):

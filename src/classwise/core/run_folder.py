@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.core.storage import safe_name
 
@@ -53,6 +54,10 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def same(one: Any, other: Any) -> bool:
     """Whether two settings are equal; fingerprints of older runs are the first 16 digits of the whole ones."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, str) and isinstance(other, str) and spec.same(one, other):
+        return True
     texts = sorted((str(one), str(other)), key=len)
     short = tuple(map(len, texts)) == (16, 64) and texts[1].startswith(texts[0])
     return bool(one == other) or short

@@ -1,10 +1,15 @@
 """Specs: a name with arguments, as typed on a command line or written in TOML.
 
-    "pgd"                                     name alone
-    "pgd-20"                                  name and its leading argument (the first field, here `steps`)
-    "pgd:steps=20,step=0.003,restarts=5"      name and arguments
-    "resnet:width=16,blocks=1-1-1-1"          a tuple is written with dashes
-    "mine.py:Attack,steps=20"                 something in a Python file, and arguments
+    pgd                                       name alone
+    pgd-20                                    name and its leading argument (the first field, here `steps`)
+    pgd:steps=20,step=0.003,restarts=5        name and arguments
+    resnet:width=16,blocks=[1, 1, 1, 1]       a list
+    transfer:attack=(pgd:steps=20,step=0.1)   a spec inside a spec
+    mine.py:Attack,steps=20                   something in a Python file, and arguments
+
+Each sign has one meaning: ``:`` ends the name, ``=`` assigns, ``,`` separates, ``[ ]`` holds a list, ``( )`` text that
+has commas of its own. In run folders, recipes and checkpoints specs may be older: `items` and `nested` also read the
+signs that lists and inner specs had then (``1-1``, ``cat|dog``, ``0.5;0.5``, ``pgd:steps=20;step=0.1``).
 
 A spec is configured into a frozen dataclass or a call: the fields are the keys, and an unknown key is an
 error that names the near miss. What a number may be is declared with its field, ``steps: Count`` or
@@ -78,6 +83,8 @@ Natural: TypeAlias = Annotated[int, Bounds(least=0, most=10**9)]
 Steps: TypeAlias = Annotated[int, Bounds(least=1, most=10**7)]
 Seed: TypeAlias = Annotated[int, Bounds(least=0, most=2**63 - 1)]
 Pixels: TypeAlias = Annotated[int, Bounds(least=1, most=8192)]
+#: Text that is a list of specs or files, for `items` to read.
+ListText: TypeAlias = Annotated[str, list]
 
 
 def number(value: float | int | str) -> float:
@@ -109,15 +116,78 @@ def split(spec: str) -> tuple[str, dict[str, str]]:
     in_file = _IN_FILE.fullmatch(spec.strip())
     name, _, rest = (in_file["name"], "", in_file["rest"] or "") if in_file else spec.strip().partition(":")
     options: dict[str, str] = {}
-    for part in filter(None, (piece.strip() for piece in rest.split(","))):
+    for part in filter(None, _pieces(rest, spec)):
         key, equals, value = part.partition("=")
         if not equals:
             raise UserError(f"in {spec!r}: {part!r} is not of the form key=value.")
         key = key.strip().replace("-", "_")
         if key in options:
             raise UserError(f"in {spec!r}: {key} is given twice; leave one of them out.")
-        options[key] = value.strip()
+        options[key] = _bare(value)
     return name.strip(), options
+
+
+_CLOSING = {"[": "]", "(": ")"}
+
+
+def _pieces(text: str, spec: str) -> list[str]:
+    """The text cut at its commas, except those inside brackets and parentheses."""
+    pieces, open_signs = [""], ""
+    for sign in text:
+        if sign in _CLOSING:
+            open_signs += sign
+        elif sign in _CLOSING.values():
+            if not open_signs or _CLOSING[open_signs[-1]] != sign:
+                raise UserError(f"in {spec!r}: {sign!r} closes nothing; lists are [a, b], specs inside a spec (…).")
+            open_signs = open_signs[:-1]
+        if sign == "," and not open_signs:
+            pieces.append("")
+        else:
+            pieces[-1] += sign
+    if open_signs:
+        raise UserError(f"in {spec!r}: {open_signs[-1]!r} is not closed; add {_CLOSING[open_signs[-1]]!r}.")
+    return [piece.strip() for piece in pieces]
+
+
+def _bare(value: str) -> str:
+    """The value without parentheses around it."""
+    value = value.strip()
+    return value[1:-1].strip() if value.startswith("(") and value.endswith(")") else value
+
+
+def items(text: str, older: str = r"(?<!\d[eE])-|[|;]") -> list[str]:
+    """What is in the list ``[a, b]``; text without brackets is cut at the sign that separated items before, `older`."""
+    if text.startswith("[") and text.endswith("]"):
+        return [_bare(piece) for piece in _pieces(text[1:-1], text) if piece]
+    return [item.strip() for item in re.split(older, text)]
+
+
+def nested(text: str) -> str:
+    """A spec that stood inside another one; in older ones ``;`` separates its arguments."""
+    return text if "," in text else text.replace(";", ",")
+
+
+def written(value: Any) -> str:
+    """A value as a spec has it, with all its digits."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(written, value))}]"
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return repr(value) if isinstance(value, float) else f"({value})" if "," in str(value) else str(value)
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two specs say the same, one of them perhaps with the signs of older ones."""
+    if one == other:
+        return True
+    try:
+        (name, own), (other_name, theirs) = split(one), split(other)
+    except UserError:
+        return False
+    if name != other_name or own.keys() != theirs.keys() or not own:
+        return False
+    pairs = [(value, theirs[key]) for key, value in own.items()]
+    return all(items(mine) == items(yours) or same(nested(mine), nested(yours)) for mine, yours in pairs)
 
 
 def leading(name: str) -> tuple[str, str | None]:
@@ -153,9 +223,9 @@ def convert(value: Any, kind: Any, where: str) -> Any:
                 return option
         raise unknown(f"value of {where}", str(value), map(str, args))
     if origin is tuple:
-        items = re.split(r"(?<!\d[eE])-|[|;]", value) if isinstance(value, str) else value  # 1e-3 is one item
-        items = items if isinstance(items, (list, tuple)) else [items]
-        return tuple(convert(item, args[0], where) for item in items)
+        several = items(value) if isinstance(value, str) else value
+        several = several if isinstance(several, (list, tuple)) else [several]
+        return tuple(convert(item, args[0], where) for item in several)
     if origin is collections.abc.Mapping:
         if not isinstance(value, Mapping):
             raise UserError(f"{where} must be a table of names and values, got {value!r}.")
@@ -196,8 +266,7 @@ def usage(function: Callable[..., Any], skip: Collection[str] = ()) -> str:
     for name, parameter in inspect.signature(function).parameters.items():
         if name not in skip and parameter.kind is not parameter.VAR_KEYWORD:
             value = parameter.default
-            text = "-".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
-            parts.append(name if value is parameter.empty else f"{name}={text}")
+            parts.append(name if value is parameter.empty else f"{name}={written(value)}")
     return ", ".join(parts)
 
 
@@ -211,7 +280,13 @@ def check_keys(options: Mapping[str, Any], known: Mapping[str, Any], owner: str)
 _known_hints: weakref.WeakKeyDictionary[type[Any], dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
-def _hints(cls: type[Any]) -> Mapping[str, Any]:
+def takes_list(cls: type[Any], field: str) -> bool:
+    """Whether a list is one value of the field, not several values to choose from."""
+    kinds = [kind := hints_of(cls).get(field), *typing.get_args(kind)]
+    return ListText in kinds or any(typing.get_origin(kind) is tuple for kind in kinds)
+
+
+def hints_of(cls: type[Any]) -> Mapping[str, Any]:
     """The annotations of a class, their bounds included; worked out once, since every spec that is read asks."""
     if cls not in _known_hints:
         _known_hints[cls] = typing.get_type_hints(cls, include_extras=True)
@@ -220,7 +295,7 @@ def _hints(cls: type[Any]) -> Mapping[str, Any]:
 
 def configure(cls: type[T], options: Mapping[str, Any], owner: str) -> T:
     """An instance of the dataclass `cls` with `options` converted to its fields' types."""
-    hints = _hints(cls)
+    hints = hints_of(cls)
     fields = {f.name: hints[f.name] for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
     check_keys(options, fields, owner)
     return cls(**{key: convert(value, fields[key], f"{owner}.{key}") for key, value in options.items()})
@@ -229,7 +304,7 @@ def configure(cls: type[T], options: Mapping[str, Any], owner: str) -> T:
 def validate_fields(instance: Any) -> None:
     """For a frozen dataclass's ``__post_init__``: convert its fields as a spec's would be, so that a bad value is an
     error wherever it comes from."""
-    hints = _hints(type(instance))
+    hints = hints_of(type(instance))
     for field in dataclasses.fields(instance):
         where = f"{type(instance).__name__}.{field.name}"
         object.__setattr__(instance, field.name, convert(getattr(instance, field.name), hints[field.name], where))

@@ -35,8 +35,8 @@ def class_names(spec: str) -> tuple[str, ...] | None:
     name, options = specs.split(spec)
     names: tuple[str, ...] | None = _REGISTRY.find(name).get("CLASS_NAMES")
     if names is None:
-        return class_names(options["of"]) if "of" in options else None
-    gone = {index_of(text, names, f"class of {name}") for text in options.get("exclude", "").split("|") if text}
+        return class_names(specs.nested(options["of"])) if "of" in options else None
+    gone = {index_of(text, names, f"class of {name}") for text in _excluded(options)}
     return tuple(known for number, known in enumerate(names) if number not in gone)
 
 
@@ -44,8 +44,8 @@ def class_names(spec: str) -> tuple[str, ...] | None:
 def load(spec: str, root: str | Path | None = None, split: str = "test", download: bool = False) -> Images:
     """The images a spec names, such as ``cifar10``, ``folder:resize=32,crop=32`` or ``mine.py:load``.
 
-    Any spec may also ask for ``per_class=100``, so many of each class, and then for ``exclude=cat|dog``, without these
-    classes and the others renumbered. In that order, so that what is drawn of a class is the same without another.
+    Any spec may also ask for ``per_class=100``, so many of each class, and then for ``exclude=[cat, dog]``, without
+    these classes and the others renumbered: in that order, so that what is drawn of one class depends on no other.
     root: the folder that holds the data, ``data`` by default.
     download: fetch what is not there.
     """
@@ -64,4 +64,8 @@ def load(spec: str, root: str | Path | None = None, split: str = "test", downloa
 def _viewed(images: Images, options: Mapping[str, str], name: str) -> Images:
     if "per_class" in options:
         images = images.subset(per_class=specs.convert(options["per_class"], int, f"{name}.per_class"))
-    return images.without(options["exclude"].split("|")) if "exclude" in options else images
+    return images.without(_excluded(options)) if "exclude" in options else images
+
+
+def _excluded(options: Mapping[str, str]) -> list[str]:
+    return [name for name in specs.items(options.get("exclude", ""), older=r"\|") if name]

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from classwise.core import rng
+from classwise.core import rng, spec
 from classwise.core.errors import UserError, unknown
 from classwise.data.background import rgb
 from classwise.data.images import Images, IntArray, Pixels
@@ -80,7 +80,7 @@ def load(
     """A split of the data set `of`; `colours` is pairs, shifted, both, halves, random or black."""
     from classwise.data import load as load_data
 
-    return coloured(load_data(of.replace(";", ","), root, split, download), colours, seed)
+    return coloured(load_data(spec.nested(of), root, split, download), colours, seed)
 
 
 def assignments() -> list[str]:

@@ -2,7 +2,7 @@
 
 See `background` for the backgrounds and `masks` for the files. Only images with a mask are there, each with its own
 index, so an audit of them pairs with one of the data set itself. In `of`, a comma is written as a semicolon:
-``replaced:of=folder:resize=32;crop=32,masks=masks.npz``.
+``replaced:of=(folder:resize=32,crop=32),masks=masks.npz``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.data.background import replace
 from classwise.data.images import Images
@@ -29,7 +30,7 @@ def load(
     """A split of the data set `of`. `masks`: a file or folder, as it is or below `root`; `seed` is that of noise."""
     from classwise.data import load as load_data
 
-    images = load_data(of.replace(";", ","), root, split, download)
+    images = load_data(spec.nested(of), root, split, download)
     if not masks:
         raise UserError("replaced needs masks: give masks=FILE (.npy, .npz) or a folder of <index>.png.")
     below = Path(root) / masks

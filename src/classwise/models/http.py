@@ -26,6 +26,7 @@ import urllib3
 from numpy.typing import NDArray
 
 from classwise.core.errors import UserError
+from classwise.core.spec import items
 from classwise.core.version import __version__
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class Http:
     @functools.cached_property
     def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "User-Agent": f"classwise/{__version__}"}
-        for text in filter(None, (self.header or "").split("|")):
+        for text in filter(None, items(self.header or "", older=r"\|")):
             name, _, source = text.partition(":")
             kind, _, variable = source.partition(":")
             if kind != "env" or not variable:

@@ -66,7 +66,7 @@ class Normalized(nn.Module):
 
 
 def constants(normalize: Normalization) -> Constants | None:
-    """(mean, std) from a known name, text such as ``mean=0.5;0.5;0.5,std=0.2;0.2;0.2`` or two sequences."""
+    """(mean, std) from a known name, text such as ``mean=[0.5, 0.5, 0.5],std=[0.2, 0.2, 0.2]`` or two sequences."""
     if normalize is None or (isinstance(normalize, str) and normalize in ("none", "")):
         return None
     if not isinstance(normalize, str):

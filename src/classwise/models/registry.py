@@ -44,7 +44,7 @@ def knows(spec: str) -> bool:
 def construct(
     spec: str, num_classes: int | None = None, in_channels: int | None = None, normalize: Normalization = None
 ) -> nn.Module:
-    """A built-in network from its spec, such as ``wideresnet-34-10`` or ``resnet:width=16,blocks=1-1-1-1``.
+    """A built-in network from its spec, such as ``wideresnet-34-10`` or ``resnet:width=16,blocks=[1, 1]``.
 
     What the spec says of channels and classes goes before the arguments; a normalisation given here before the spec's.
     Any network takes ``head=cosine`` instead of its linear last layer.

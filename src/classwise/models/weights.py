@@ -134,7 +134,7 @@ def _settle_normalisation(model: nn.Module, match: Match, source: str) -> None:
 
 
 def _written(values: tuple[float, ...]) -> str:
-    return ";".join(f"{value:g}" for value in values)
+    return f"[{', '.join(f'{value:g}' for value in values)}]"
 
 
 def _constant(left_over: State, names: tuple[str, ...]) -> str | None:

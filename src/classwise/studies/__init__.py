@@ -69,7 +69,7 @@ def study_class(name: str) -> type[Study]:
 
 
 def parse(name: str, options: Mapping[str, Any]) -> Study:
-    """The study called `name` with the given options; numbers of a list may be written ``1,2,5``."""
+    """The study called `name` with the given options; numbers of a list may be written ``[1, 2, 5]`` or ``1,2,5``."""
     cls = study_class(name)
     hints = typing.get_type_hints(cls)
     lists = {field.name for field in dataclasses.fields(cls) if typing.get_origin(hints[field.name]) is tuple}
@@ -82,4 +82,4 @@ def _items(value: Any, kind: Any) -> Any:
     items = list(value) if isinstance(value, (list, tuple)) else [value]
     if typing.get_args(kind)[0] is str:
         return items
-    return [part for item in items for part in (item.split(",") if isinstance(item, str) else [item])]
+    return [part for item in items for part in (spec.items(item, older=",") if isinstance(item, str) else [item])]

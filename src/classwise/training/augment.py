@@ -4,7 +4,7 @@
     flip                                                left and right, half of the time
     colour:brightness=.25,contrast=.25,saturation=.25   each by a factor in 1 ± the number, in this order
     rotate:degrees=2                                    by an angle in ± so many degrees
-    resized_crop:size=128,scale=.08|1                   a random part of the image, resized (Szegedy et al., CVPR 2015)
+    resized_crop:size=128,scale=[.08, 1]                a random part of the image, resized (Szegedy et al., CVPR 2015)
 
     augment = parse(["crop:padding=4", "flip"]);  x = augment(x, key)
 

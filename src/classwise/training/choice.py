@@ -1,4 +1,4 @@
-"""One of several kinds, by spec or table: ``"step:milestones=75-90"``, ``{name = "step", milestones = [75, 90]}``."""
+"""One of several kinds by spec or table: ``"step:milestones=[75, 90]"``, ``{name = "step", milestones = [75, 90]}``."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
     [model]     spec = "resnet-18"
     [threat]    eps = "8/255"
     [method]    name = "trades"    beta = {dog = 0.5}
-    [train]     epochs = 100       batch = 128        optimizer = "sgd:lr=0.1"   schedule = "step:milestones=75-90"
+    [train]     epochs = 100       batch = 128        optimizer = "sgd:lr=0.1"   schedule = "step:milestones=[75, 90]"
     [validate]  attack = "pgd-10"  select = "worst"
 
 Shipped recipes are named by their place, ``cifar10/trades``. A key that does not exist is an error with its near miss.
@@ -251,11 +251,11 @@ def with_defaults(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 def _listed(part: Mapping[str, Any]) -> dict[str, Any]:
     """Settings with lists where lists are meant, and phases made objects. One spec needs no brackets; names of classes
-    may be written cat|dog."""
+    may be written [cat, dog]."""
     made = dict(part)
     for key in ("attack", "augment", "exclude"):
         if isinstance(text := part.get(key), str):
-            made[key] = text.split("|") if key == "exclude" else [text]
+            made[key] = spec.items(text, older=r"\|") if key == "exclude" else [text]
     if "phases" in part:
         made["phases"] = tuple(spec.configure(Phase, _listed(phase), "train.phases") for phase in part["phases"])
     return made

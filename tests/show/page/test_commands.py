@@ -207,7 +207,7 @@ def test_of_older_folders_floats_foreign_and_transfer_attacks_parse_again(tmp_pa
     assert [words[at + 1] for at, word in enumerate(words) if word == "--attack"] == [
         f"pgd:steps=3,step={2 / 255 + 1e-12!r}",
         "mine.py:attack,alpha=0.5",
-        "transfer:model=vgg-16,attack=pgd:steps=3;step=0.1",
+        "transfer:model=vgg-16,attack=(pgd:steps=3,step=0.1)",
     ]
     assert words[words.index("--eps") + 1] == repr(8 / 255 + 1e-9)
 

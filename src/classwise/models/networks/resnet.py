@@ -5,7 +5,7 @@ convolution of stride 2 and a max-pool. Bottlenecks put the stride in the 3×3 c
 usual CIFAR code do (the paper has it in the first 1×1). ResNet-18 has 11,173,962 parameters on CIFAR-10.
 
     resnet-18                             the CIFAR network of the robustness papers
-    resnet:width=16,blocks=1-1-1-1        stages of one block, 16-32-64-128 channels
+    resnet:width=16,blocks=[1, 1, 1, 1]        stages of one block, 16-32-64-128 channels
     resnet-50:stem=imagenet               torchvision's network; its checkpoints load
 """
 

@@ -18,7 +18,7 @@ def choose(owner: str, depths: Mapping[int, Blocks], depth: int | None, blocks: 
         if depth not in depths:
             raise UserError(
                 f"{owner} has depth {', '.join(map(str, depths))}; got {depth}. "
-                f"Other networks are written by their stages, such as {owner}:blocks=3-3-3."
+                f"Other networks are written by their stages, such as {owner}:blocks=[3, 3, 3.]"
             )
         return depths[depth]
     if not blocks or min(blocks) < 1:

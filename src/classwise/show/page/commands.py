@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from classwise.core.records import CLEAN
-from classwise.core.spec import exact
+from classwise.core.spec import exact, written
 from classwise.results.audit_result import Audit
 
 _FIRST = ("model", "weights", "normalize", "data", "root", "split", "attack", "eps", "eps_grid", "class_eps", "norm")
@@ -104,12 +104,4 @@ def _spec(name: str, settings: Mapping[str, Any]) -> str:
     if kind == "foreign_attacks":
         options = f",{plain['options']}" if plain.get("options") else ""
         return f"{plain.get('source')}:{plain.get('attack')}{options}"
-    return f"{kind}:" + ",".join(f"{key}={_text(value)}" for key, value in plain.items()) if plain else kind
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return "-".join(map(_text, value))
-    return repr(value) if isinstance(value, float) else str(value).replace(",", ";")
+    return f"{kind}:" + ",".join(f"{key}={written(value)}" for key, value in plain.items()) if plain else kind

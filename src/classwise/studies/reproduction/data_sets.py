@@ -35,7 +35,7 @@ _COLOURED = {"background_mnist", "coloured"}  # grey images become colour images
 def about(data: str) -> About | None:
     """What is known of a data set; of one made of another (``coloured:of=mnist``) what is known of that."""
     name, options = spec.split(data)
-    found = ABOUT.get(spec.split(options["of"].replace(";", ","))[0] if "of" in options else name)
+    found = ABOUT.get(spec.split(spec.nested(options["of"]))[0] if "of" in options else name)
     if found is not None and name in _COLOURED:
         return found._replace(shape=(3, *found.shape[1:]))
     return found

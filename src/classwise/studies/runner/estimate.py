@@ -198,7 +198,8 @@ def _any_epoch(model: str) -> str:
 def _shape_of_data(data: str) -> list[Any]:
     """A data set without which classes are left out; how many are makes a difference."""
     name, options = spec.split(data)
-    return [name, options | {"exclude": len(options["exclude"].split("|"))} if "exclude" in options else options]
+    excluded = {"exclude": len(spec.items(options["exclude"], older=r"\|"))} if "exclude" in options else {}
+    return [name, options | excluded]
 
 
 def _shape_of_training(job: TrainJob) -> dict[str, Any]:
