@@ -222,7 +222,7 @@ def convert(value: Any, kind: Any, where: str) -> Any:
             if str(option) == str(value):
                 return option
         raise unknown(f"value of {where}", str(value), map(str, args))
-    if origin is tuple:
+    if origin is tuple or (origin is collections.abc.Sequence and str(value).startswith("[")):
         several = items(value) if isinstance(value, str) else value
         several = several if isinstance(several, (list, tuple)) else [several]
         return tuple(convert(item, args[0], where) for item in several)
@@ -283,7 +283,7 @@ _known_hints: weakref.WeakKeyDictionary[type[Any], dict[str, Any]] = weakref.Wea
 def takes_list(cls: type[Any], field: str) -> bool:
     """Whether a list is one value of the field, not several values to choose from."""
     kinds = [kind := hints_of(cls).get(field), *typing.get_args(kind)]
-    return ListText in kinds or any(typing.get_origin(kind) is tuple for kind in kinds)
+    return ListText in kinds or any(typing.get_origin(kind) in (tuple, collections.abc.Sequence) for kind in kinds)
 
 
 def hints_of(cls: type[Any]) -> Mapping[str, Any]:
