@@ -182,7 +182,7 @@ class TestCost:
             ]
         )
         one = cost.forward("smallcnn", (1, 28, 28), 10)
-        found = cost.operations(graph)
+        found = cost.of_jobs(graph)
         # 8 epochs of 5000 images with 10 inner steps, and of 1000 held-out images under PGD-20
         assert found["madry"] == pytest.approx(8 * one * (5000 * 26 + 1000 * 40))
         assert found["audit"] == pytest.approx(100 * one * 41)

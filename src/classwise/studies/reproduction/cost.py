@@ -13,17 +13,15 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from classwise import attacks as attack_files
 from classwise.attacks import Attack
 from classwise.attacks.attack import evaluations, needs_gradient
 from classwise.attacks.fab import Boundary
+from classwise.engine.operations import operations
 from classwise.models import load_model
 from classwise.studies.reproduction.data_sets import about
 from classwise.studies.runner.graph import AuditJob, Graph, StudyJob, TrainJob
@@ -32,7 +30,7 @@ from classwise.training import recipe
 _CRAFTED = 40  # passes of an attack made on another model: twenty steps of PGD
 
 
-def operations(graph: Graph) -> dict[str, float | None]:
+def of_jobs(graph: Graph) -> dict[str, float | None]:
     """Floating-point operations of each job; None where they cannot be counted beforehand."""
     return {job.name: _train(job) if isinstance(job, TrainJob) else _audit(job, graph.jobs) for job in graph}
 
@@ -40,7 +38,7 @@ def operations(graph: Graph) -> dict[str, float | None]:
 def seconds(graph: Graph) -> dict[str, float | None]:
     """About how long each job takes on this machine; None where it cannot be counted."""
     speed = operations_per_second()
-    return {name: None if count is None else count / speed for name, count in operations(graph).items()}
+    return {name: None if count is None else count / speed for name, count in of_jobs(graph).items()}
 
 
 @functools.cache
@@ -56,29 +54,14 @@ def operations_per_second() -> float:
 
 @functools.cache
 def forward(model: str, shape: tuple[int, ...], num_classes: int) -> float:
-    """Operations of one image's way through a model."""
+    """Operations of the forward pass of one image."""
     with torch.device("meta"):  # layers without memory: only the shapes count
         network = load_model(model, num_classes=num_classes, in_channels=shape[0]).eval()
     for layer in list(network.modules()):
         for name, child in layer.named_children():
             if isinstance(child, nn.BatchNorm2d):  # nothing is counted in it, and torch is slow to follow its shapes
                 setattr(layer, name, nn.Identity())
-    counter = _Counted()  # type: ignore[no-untyped-call]
-    with counter, torch.no_grad():
-        network(torch.zeros(1, *shape, device="meta"))
-    return float(counter.total)
-
-
-class _Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up the operations of what runs inside; torch's own FlopCounterMode does too, but loads a compiler first."""
-
-    total = 0.0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        if count := flop_registry.get(func._overloadpacket):
-            self.total += count(*args, **(kwargs or {}), out_val=made)
-        return made
+    return operations(network, torch.zeros(1, *shape, device="meta"))
 
 
 def passes(attack: Attack) -> float:
