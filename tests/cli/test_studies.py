@@ -44,7 +44,7 @@ def test_options_are_the_studys_fields() -> None:
         (["weight-nrom"], "unknown study 'weight-nrom'; did you mean 'weight-norm'"),
         (["weight-norm", "--model"], "--model needs a value"),
         (["weight-norm", "runs/he"], "'runs/he' is not an option"),
-        (["weight-norm"], "no model to look at"),
+        (["weight-norm"], "no model to study"),
         (["weight-norm", "--model", "nowhere.pt"], "no checkpoint nowhere.pt"),
         (["weight-norm", "--jobs", "0"], "--jobs must be at least 1"),
         (["weight-norm", "--cpus", "0"], "--cpus must be at least 1, got 0"),

@@ -14,7 +14,7 @@ from classwise import studies
 from classwise.core.errors import UserError
 from classwise.data import load as load_data
 from classwise.models.penultimate import penultimate
-from classwise.studies import features
+from classwise.studies.features import building
 from classwise.studies.runner.graph import DeriveJob, Graph, TrainJob
 from classwise.studies.runner.work import Environment
 
@@ -26,7 +26,7 @@ def first_pixel(x: Tensor) -> Tensor:
 
 def test_inversion_moves_only_what_the_features_see() -> None:
     x, start = torch.tensor([[[[0.9, 0.1]]]]), torch.tensor([[[[0.2, 0.6]]]])
-    made = features.inverted(first_pixel, x, start, step=0.1, iterations=20)
+    made = building.inverted(first_pixel, x, start, step=0.1, iterations=20)
     torch.testing.assert_close(made, torch.tensor([[[[0.9, 0.6]]]]), atol=1e-6, rtol=0)
 
 
@@ -34,13 +34,13 @@ def test_inversion_keeps_the_best_point_it_came_by() -> None:
     """In steps of 0.3 from 0 towards 0.35 it comes to 0.3, then swings between 0.6 and 0.3."""
     x, start = torch.tensor([[[[0.35, 0.0]]]]), torch.zeros(1, 1, 1, 2)
     for iterations in (1, 2, 3, 4):
-        made = features.inverted(first_pixel, x, start, step=0.3, iterations=iterations)
+        made = building.inverted(first_pixel, x, start, step=0.3, iterations=iterations)
         assert made[0, 0, 0, 0] == pytest.approx(0.3)
 
 
 def test_inversion_stays_inside_the_pixels() -> None:
     x, start = torch.tensor([[[[1.0, 0.0]]]]), torch.tensor([[[[0.95, 0.5]]]])
-    made = features.inverted(lambda z: 2 * first_pixel(z), x, start, step=0.2, iterations=5)
+    made = building.inverted(lambda z: 2 * first_pixel(z), x, start, step=0.2, iterations=5)
     assert made.max() == 1.0
 
 
@@ -48,7 +48,7 @@ def test_targets_are_approached_inside_the_ball_also_the_images_own() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(2, 2, bias=False))
     model[1].weight.data = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
     x = torch.full((2, 1, 1, 2), 0.5)
-    made = features.toward(model, x, torch.tensor([0, 1]), eps=0.25, step=0.1, iterations=9)
+    made = building.toward(model, x, torch.tensor([0, 1]), eps=0.25, step=0.1, iterations=9)
     torch.testing.assert_close(made[:, 0, 0], torch.tensor([[0.75, 0.5], [0.25, 0.5]]))
 
 
@@ -58,7 +58,7 @@ def model(models: dict[str, Path]) -> Path:
 
 
 def built(model: Path, folder: Path, kind: str, iterations: int = 30) -> tuple[np.ndarray, np.ndarray]:
-    features.build(folder, Environment(), kind, str(model), "digits", 6, iterations, 0.1, 0.5, 0)
+    building.build(folder, Environment(), kind, str(model), "digits", 6, iterations, 0.1, 0.5, 0)
     with np.load(folder / "images.npz") as content:
         return content["images"].astype(np.float32), content["labels"]
 

@@ -15,7 +15,7 @@ from classwise import data, studies
 from classwise.core.errors import UserError
 from classwise.core.records import AttackInfo, Meta, Records
 from classwise.data import load as load_data
-from classwise.studies import homing
+from classwise.studies.homing import claims, tables
 from classwise.studies.runner.graph import AuditJob, Graph, TrainJob
 from quick import QUICK
 
@@ -59,7 +59,7 @@ WITHOUT = {
 
 
 def test_an_image_is_home_if_it_is_robust_without_its_confound() -> None:
-    found = homing.fates(BASE, WITHOUT)
+    found = tables.fates(BASE, WITHOUT)
     assert found.index.tolist() == [0, 1, 2, 3, 6]
     assert found["home"].tolist() == [1, 1, 0, 0, 1]
     # The cats' only other class is the one that is neither their own nor their confound; the dog's is car.
@@ -67,29 +67,29 @@ def test_an_image_is_home_if_it_is_robust_without_its_confound() -> None:
 
 
 def test_the_homing_matrix_has_true_classes_in_rows() -> None:
-    np.testing.assert_array_equal(homing.matrix(homing.fates(BASE, WITHOUT), NAMES), [[0, 2, 0], [1, 0, 0], [0, 0, 0]])
+    np.testing.assert_array_equal(tables.matrix(tables.fates(BASE, WITHOUT), NAMES), [[0, 2, 0], [1, 0, 0], [0, 0, 0]])
 
 
 def test_rates_by_class_and_by_pair() -> None:
-    broken = homing.fates(BASE, WITHOUT)
-    classes = homing.by_class(BASE, broken).set_index("class")
+    broken = tables.fates(BASE, WITHOUT)
+    classes = tables.by_class(BASE, broken).set_index("class")
     assert classes.loc["cat", ["n", "broken", "home", "vulnerable"]].tolist() == [6, 4, 2, "yes"]
     assert classes.loc["cat", "home (%)"] == 50
     assert classes.loc["cat", "another class left out (%)"] == 25
     assert classes.loc["car", ["broken", "home", "vulnerable"]].tolist() == [0, 0, "no"]
-    pairs = homing.by_pair(broken)
+    pairs = tables.by_pair(broken)
     assert pairs.iloc[0][["class", "confound", "broken", "home"]].tolist() == ["cat", "dog", 3, 2]
     single = pairs.iloc[0]
     assert single["low"] < single["home (%)"] < single["high"]
 
 
 def test_relations_are_pairs_that_are_each_others_confound() -> None:
-    found = homing.relations(BASE, homing.fates(BASE, WITHOUT))
+    found = tables.relations(BASE, tables.fates(BASE, WITHOUT))
     assert found.to_numpy().tolist() == [["cat", "dog", 3, 2, 1, 1]]
 
 
 def test_changes_are_paired_by_image_and_class_name() -> None:
-    found = homing.changes(BASE, WITHOUT).set_index(["without", "class"])["change (points)"]
+    found = tables.changes(BASE, WITHOUT).set_index(["without", "class"])["change (points)"]
     assert found["dog", "cat"] == pytest.approx(100 * (3 - 2) / 6)
     assert found["dog", "car"] == pytest.approx(-50)
     assert found["cat", "dog"] == pytest.approx(50)
@@ -97,7 +97,7 @@ def test_changes_are_paired_by_image_and_class_name() -> None:
 
 
 def test_advice_names_no_class_to_weaken_if_the_gain_may_be_chance() -> None:
-    found = homing.advice(BASE, homing.changes(BASE, WITHOUT)).set_index("class")
+    found = tables.advice(BASE, tables.changes(BASE, WITHOUT)).set_index("class")
     assert found.loc["cat", "most helped by"] == "dog"
     assert found.loc["cat", "weaken"] == "none for certain"
 
@@ -106,7 +106,7 @@ def test_advice_names_the_class_whose_absence_helps() -> None:
     size = 40
     base = made(NAMES, [(i, "cat", "dog") for i in range(size)] + [(size, "dog", "dog"), (size + 1, "car", "car")])
     rows = [(i, "cat", "cat") for i in range(size)] + [(size + 1, "car", "car")]
-    found = homing.advice(base, homing.changes(base, {"dog": made(("cat", "car"), rows)}))
+    found = tables.advice(base, tables.changes(base, {"dog": made(("cat", "car"), rows)}))
     assert found[["class", "weaken"]].to_numpy().tolist() == [["cat", "dog"]]
     assert found["change (points)"].tolist() == [100]
 
@@ -116,7 +116,7 @@ def test_most_come_home_is_judged_by_its_interval(home: int, verdict: str) -> No
     size = 40
     base = made(NAMES, [(i, "cat", "dog") for i in range(size)] + [(size, "dog", "dog"), (size + 1, "car", "car")])
     rows = [(i, "cat", "cat" if i < home else "car") for i in range(size)] + [(size + 1, "car", "car")]
-    most, other, _ = homing.claims(base, homing.fates(base, {"dog": made(("cat", "car"), rows)}))
+    most, other, _ = claims.claims(base, tables.fates(base, {"dog": made(("cat", "car"), rows)}))
     assert most.verdict == verdict
     assert f"{home} of {size}" in most.numbers
     assert (other.verdict, other.numbers) == ("not decided here", "needs retrainings without two classes at least")
@@ -129,9 +129,9 @@ def test_leaving_out_any_class_is_the_control() -> None:
         "dog": made(("cat", "car"), [(i, "cat", "cat") for i in range(size)]),
         "car": made(("cat", "dog"), [(i, "cat", "cat") for i in range(size)]),
     }
-    assert homing.claims(base, homing.fates(base, rows))[1].verdict == "not decided here"
+    assert claims.claims(base, tables.fates(base, rows))[1].verdict == "not decided here"
     rows["car"] = made(("cat", "dog"), [(i, "cat", "dog" if i < 15 else "cat") for i in range(size)])
-    claim = homing.claims(base, homing.fates(base, rows))[1]
+    claim = claims.claims(base, tables.fates(base, rows))[1]
     assert claim.verdict == "held"
     assert "+50.0 points" in claim.numbers
 
@@ -141,13 +141,13 @@ def test_chance_of_pairs_by_counting_every_choice(classes: int) -> None:
     choices = [[j for j in range(classes) if j != i] for i in range(classes)]
     pairs = [sum(i < j and into[j] == i for i, j in enumerate(into)) for into in itertools.product(*choices)]
     for least in range(classes // 2 + 2):
-        assert homing.chance_of_pairs(least, classes) == pytest.approx(np.mean(np.array(pairs) >= least))
+        assert claims.chance_of_pairs(least, classes) == pytest.approx(np.mean(np.array(pairs) >= least))
 
 
 def test_an_audit_of_other_images_is_refused() -> None:
     other = made(("cat", "car"), [(0, "cat", "cat")])
     with pytest.raises(UserError, match="without dog lacks 3 of the images"):
-        homing.fates(BASE, {"dog": other, **{name: WITHOUT[name] for name in ("car", "cat")}})
+        tables.fates(BASE, {"dog": other, **{name: WITHOUT[name] for name in ("car", "cat")}})
 
 
 # ---- the view of a data set without a class -----------------------------------------------------------------------

@@ -19,7 +19,8 @@ from classwise.core.errors import UserError
 from classwise.results.audit_result import Audit
 from classwise.studies.runner.work import Environment
 from classwise.studies.shared.temperature_sweep import specs
-from classwise.studies.temperature import Temperature, _started, path
+from classwise.studies.temperature import Temperature
+from classwise.studies.temperature.derived import _started, path
 
 ATTACK = "pgd:steps=2,start=none"
 HUGE = 1e7  # a 1/T at which float32 has lost the gradient even of models that are hardly trained

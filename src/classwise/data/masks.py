@@ -1,8 +1,8 @@
 """Masks: which pixels of an image are its foreground, matched to the images by the examples' index.
 
-Read from a file of your own, made by `segmentation.grabcut`, or made blind to the image, as controls: `blobs` have the
-area of the image's own mask exactly but any place and shape, `shuffled` have the place and shape of a real mask but of
-another image.
+Read from a file of your own, made by GrabCut (the study `background` has it), or independent of the image, as controls:
+`blobs` have exactly the area of the image's own mask but any position and shape, `shuffled` have the position and shape
+of a real mask but of another image.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ def _smallest(right: pd.DataFrame) -> int:
 
 
 def second_half(labels: Array, positions: Array) -> Array:
-    """Whether each image is the second, fourth, … of its class, as `parts.together.halves` cuts an audit."""
+    """Whether each image is the second, fourth, … of its class, as `shared.together.halves` cuts an audit."""
     place = pd.DataFrame({"label": labels, "index": positions}).sort_values("index").groupby("label").cumcount()
     return np.asarray(place.sort_index().to_numpy() % 2 == 1)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 
 import pytest
 
 from classwise.core.errors import UserError
+from classwise.studies.runner import graph
 from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph, TrainJob, fill, read_job
 
 
@@ -80,3 +82,13 @@ def test_what_is_finished_holds_nothing_up() -> None:
     assert graph.waiting(["a"]).get_ready() == ("b",)
     assert graph.waiting(["b"]).get_ready() == ("a", "c")  # b was finished before: what a does can wait for nobody
     assert not graph.waiting(["a", "b", "c"]).is_active()
+
+
+def test_functions_that_moved_are_stored_and_found_by_their_first_name() -> None:
+    moved = DeriveJob("masks", "classwise.studies.background.pictures:make_masks", {"seed": 0})
+    stored = moved.settings()
+    assert stored["function"] == "classwise.studies.parts.background_pictures:make_masks"
+    assert read_job(stored) == moved
+    for module, first in graph._STORED_AS.items():
+        assert importlib.import_module(module).__name__ == module
+        assert first.startswith("classwise.studies.")

@@ -25,6 +25,15 @@ from classwise.core.errors import UserError, unknown
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 _REFERENCE = re.compile(r"\{(" + _NAME.pattern + r")\}")
 
+#: Modules whose functions have moved, and under which name jobs store them: a finished job is recognised by the name
+#: that it was first stored with.
+_STORED_AS = {
+    "classwise.studies.background.pictures": "classwise.studies.parts.background_pictures",
+    "classwise.studies.fairness.linear_bound": "classwise.studies.parts.linear_bound",
+    "classwise.studies.features.building": "classwise.studies.features",
+    "classwise.studies.temperature.derived": "classwise.studies.temperature",
+}
+
 
 @dataclass(frozen=True)
 class StudyJob:
@@ -75,6 +84,10 @@ class DeriveJob(StudyJob):
     kind = "derive"
     function: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def settings(self) -> dict[str, Any]:
+        module, colon, name = self.function.partition(":")
+        return {**super().settings(), "function": f"{_STORED_AS.get(module, module)}{colon}{name}"}
 
 
 @dataclass(frozen=True)
@@ -134,7 +147,13 @@ def fill(value: Any, folders: Mapping[str, str]) -> Any:
 def read_job(settings: Mapping[str, Any]) -> StudyJob:
     """The job these settings describe."""
     kinds: dict[str, Callable[..., StudyJob]] = {own.kind: own for own in (TrainJob, AuditJob, DeriveJob)}
-    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+    fields: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()
+    }
+    if fields["kind"] == DeriveJob.kind:
+        module, colon, name = fields["function"].partition(":")
+        now = {stored: module for module, stored in _STORED_AS.items()}
+        fields["function"] = f"{now.get(module, module)}{colon}{name}"
     return kinds[str(fields.pop("kind"))](**fields)
 
 

@@ -23,7 +23,7 @@ from classwise.studies.shared.verdicts import Ruling, Verdict
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of a paper, what a test said about it here (`parts.verdicts`), and the numbers."""
+    """A sentence of a paper, what a test said about it here (`shared.verdicts`), and the numbers."""
 
     source: str  # an id such as tian2021:table1
     text: str
@@ -32,7 +32,7 @@ class Claim:
 
     def __post_init__(self) -> None:
         if not isinstance(self.ruling, Ruling):
-            raise TypeError(f"a claim takes a ruling of parts.verdicts, which names its test; got {self.ruling!r}")
+            raise TypeError(f"a claim takes a ruling of shared.verdicts, which names its test; got {self.ruling!r}")
 
     @property
     def verdict(self) -> Verdict:

@@ -1,15 +1,15 @@
-"""Classes that share a coloured background: do errors go from one to the other? (The first part of `background`.)
+"""Digits on coloured backgrounds: are classes that share one misclassified as each other? (First part of `background`.)
 
-An error follows the background if the class it is taken for has the image's own colour behind it. The share of errors
-that do stands beside the share if errors fell evenly on the other classes, beside what other pairings of the classes
-would give (a permutation test, `metrics.kinship`), and beside the share in models trained with other pairings, where
-the same digits are as alike as here but do not share the background.
+An error follows the background if the predicted class has the image's own colour behind it. The share of such errors is
+compared with the share if errors were spread evenly over the other classes, with what other pairings of the classes
+would give (a permutation test, `metrics.kinship`), and with the share in models trained with other pairings, where the
+same digits are as similar as here but do not share the background.
 
 At the paper's ε = 0.5 an attack can make every image the same grey, so nothing can be robust against a strong one, nor
-learned from one. The paper's takes 40 steps of 0.01 from a random start: pixels move by 0.4 at most, a trace of the
-colour is left, and of the digit less. What follows the background is therefore what that attack leaves. A training
-that sees attacked images alone learns the colours within a desk's budget and not the digits; TRADES, whose loss has a
-part for natural images, learns both.
+learned from one. The paper's attack takes 40 steps of 0.01 from a random start: pixels move by 0.4 at most, so that a
+trace of the colour remains, and less of the digit. What follows the background is therefore what that attack leaves. A
+training that sees only attacked images learns the colours within a small budget and not the digits; TRADES, whose loss
+has a term for natural images, learns both.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def errors(records: Records, pairing: str) -> Array:
 
 
 def follows(records: Records, pairing: str) -> Array:
-    """Of each image whether it is taken for another class that has its own background."""
+    """Whether each image is misclassified as another class that has its own background."""
     related = relation(pairing, records.class_names)
     return np.asarray(related[records.label, _places(records, pairing), records.prediction] & ~records.correct)
 
@@ -203,22 +203,22 @@ def _data(audits: Mapping[str, Audit]) -> dict[str, pd.DataFrame]:
 def _attacked(pairing: str, found: Mapping[tuple[str, str, str], Kinship], controls: Sequence[str]) -> Claim:
     """Beyond chance, and more than where the same classes do not share a background."""
     own = found[pairing, "attacked", pairing]
-    rulings, said = [_beyond_chance(own)], [_said(own)]
+    rulings, numbers = [_beyond_chance(own)], [_describe(own)]
     test = "Newcombe's interval of two shares, Bonferroni over the pairings"
     for run in controls:
         there = found[run, "attacked", pairing]
         low, high = _gap(there, own, 1 - LEVEL / len(controls))
         sample = images(min(own.errors, there.errors), "errors")
         rulings.append(exceeds(low, high, test=test, sample=sample))
-        said.append(
+        numbers.append(
             f"{there.inside:.1%} of {there.errors} after training on {run}, {100 * (own.inside - there.inside):+.1f} "
             f"points ({100 * low:+.1f} to {100 * high:+.1f})"
         )
     return Claim(
         _SOURCE,
-        f"Under attack, classes are taken for those that share their background ({pairing}).",
+        f"Under attack, classes are misclassified as those that share their background ({pairing}).",
         all_held(*rulings),
-        "; ".join(said) if controls else f"{said[0]}; no other pairing to compare with",
+        "; ".join(numbers) if controls else f"{numbers[0]}; no other pairing to compare with",
     )
 
 
@@ -231,24 +231,24 @@ def _natural(pairing: str, found: Mapping[tuple[str, str, str], Kinship]) -> Cla
         _SOURCE,
         f"On natural images the errors do not follow the background ({pairing}).",
         falls_short(*ends, natural.chance + _MARGIN, test=test, sample=sample),
-        f"natural {_said(natural)}; attacked {_said(attacked)}",
+        f"natural {_describe(natural)}; attacked {_describe(attacked)}",
     )
 
 
 def _more(pairing: str, clean: Records, attacked: Records) -> Claim:
     """In images and not in errors, as a confusion matrix shows it; paired."""
-    row = difference.compute(_flips(clean, pairing), _flips(attacked, pairing)).iloc[-1]
+    row = difference.compute(_as_flips(clean, pairing), _as_flips(attacked, pairing)).iloc[-1]
     return Claim(
         _SOURCE,
-        f"Under attack more images are taken for a class on the same background than naturally ({pairing}).",
+        f"More images are misclassified as a class with the same background under attack than without ({pairing}).",
         exceeds(float(row["low"]), float(row["high"]), test=PAIRED, sample=images(row["n_first"], "images")),
         f"{row['first']:.1%} and {row['second']:.1%} of images: {100 * row['difference']:+.1f} points, 95% interval "
         f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}",
     )
 
 
-def _flips(records: Records, pairing: str) -> Records:
-    """The images with one question, "right" where they are taken for a class on the same background."""
+def _as_flips(records: Records, pairing: str) -> Records:
+    """The same images with one question, "right" where they are misclassified as a class with the same background."""
     frame = records.frame.assign(label=1, prediction=follows(records, pairing).astype(np.int64))
     return Records(frame, replace(records.meta, class_names=("elsewhere", "same background"), superclasses=None))
 
@@ -271,7 +271,7 @@ def _gap(first: Kinship, second: Kinship, confidence: float = 1 - LEVEL) -> tupl
     return float(low), float(high)
 
 
-def _said(kin: Kinship) -> str:
+def _describe(kin: Kinship) -> str:
     if not kin.errors:
         return "no errors"
     return (

@@ -16,8 +16,9 @@ from classwise.data import masks
 from classwise.data.coloured import colours_of, drawn
 from classwise.data.masks import Masks
 from classwise.metrics import difference
-from classwise.studies.shared import replaced_background, shared_background
-from classwise.studies.shared.shared_background import following
+from classwise.studies.background import claims, digits, tables
+from classwise.studies.background.digits import following
+from classwise.studies.background.views import chosen_class
 
 QUICK = ("train.epochs=1", "data.per_class=24", "data.validation=4", "method.steps=2", "validate.attack=pgd-2")
 CLASS = "9"
@@ -157,8 +158,8 @@ def test_claims_and_pictures_are_written(white: tuple[Path, studies.StudyResult]
 
 def test_the_weakest_class_is_meant_where_none_is_named(white: tuple[Path, studies.StudyResult]) -> None:
     audit = cw.Audit.load(white[0] / "study/jobs/madry-audit")
-    assert replaced_background.chosen_class(audit, None) == audit.worst.name
-    assert replaced_background.chosen_class(audit, "7") == "7"
+    assert chosen_class(audit, None) == audit.worst.name
+    assert chosen_class(audit, "7") == "7"
 
 
 def made_views(right: Mapping[str, int]) -> dict[str, dict[str, Records]]:
@@ -181,7 +182,7 @@ def test_white_helps_only_if_it_helps_more_than_behind_another_images_mask(
     own: int, shuffled: int, verdict: str
 ) -> None:
     views = made_views({"original": 50, "white": own, "white, shuffled masks": shuffled, "white, random masks": 60})
-    found = list(replaced_background.claims({"trades": views}, "cat", None))
+    found = list(claims.claims({"trades": views}, "cat", None))
     assert [claim.verdict for claim in found] == [verdict, "held"]  # natural predictions never change here
     gain = difference.compute(views["original"]["adversarial"], views["white"]["adversarial"]).iloc[0]
     assert f"{(own - 50) / 2:+.1f} points ({100 * gain['low']:+.1f} to {100 * gain['high']:+.1f})" in found[0].numbers
@@ -192,26 +193,26 @@ def test_other_colours_and_other_classes_are_told_apart() -> None:
     views = made_views(
         {"original": 50, "white": 120, "grey": 120, "white, shuffled masks": 60, "white, random masks": 60}
     )
-    found = list(replaced_background.claims({"trades": views}, "cat", None))
+    found = list(claims.claims({"trades": views}, "cat", None))
     assert (found[1].verdict, "against grey +0.0 points" in found[1].numbers) == ("not decided here", True)
     dogs = views["white"]["adversarial"]
     more = records(dogs.label, np.where((dogs.label == 1) & (dogs.index < 240), 0, dogs.prediction), ("cat", "dog"))
-    said = replaced_background.taken_for({"m": {**views, "white": {**views["white"], "adversarial": more}}}, "cat")
-    row = said.query("background == 'white' and prediction == 'adversarial'").iloc[0]
+    found = tables.misclassified_as({"m": {**views, "white": {**views["white"], "adversarial": more}}}, "cat")
+    row = found.query("background == 'white' and prediction == 'adversarial'").iloc[0]
     assert (row["n"], row["before (%)"], row["after (%)"]) == (100, 0, 40)
 
 
 def test_the_adjusted_training_is_compared_on_white() -> None:
     base = made_views({"original": 50, "white": 80, "white, shuffled masks": 60, "white, random masks": 60})
     better = {**base, "white": made_views({"white": 120})["white"]}
-    claim = list(replaced_background.claims({"trades": base, "dog": better}, "cat", "dog"))[-1]
+    claim = list(claims.claims({"trades": base, "dog": better}, "cat", "dog"))[-1]
     assert (claim.verdict, "against trades on white +20.0 points" in claim.numbers) == ("held", True)
 
 
 def test_many_classes_are_shown_by_the_commonest() -> None:
     names = [f"c{number}" for number in range(30)]
     rows = records([3] * 60, [*range(30), *([3] * 20), *([29] * 10)], names)
-    table = replaced_background.predictions({"m": {"original": {"natural": rows, "adversarial": rows}}}, "c3")
+    table = tables.predictions({"m": {"original": {"natural": rows, "adversarial": rows}}}, "c3")
     assert (table["c3"].iloc[0], table["c29"].iloc[0], table["(others)"].iloc[0]) == (21, 11, 10)
     assert table["n"].iloc[0] == 60
 
@@ -262,19 +263,19 @@ def audit_of(clean: float, attacked: float) -> cw.Audit:
 
 def test_following_is_judged_against_chance_and_other_pairings() -> None:
     follows, not_so = audit_of(0.1, 0.7), audit_of(0.1, 0.1)
-    result = shared_background.result({"pairs": follows, "shifted": not_so})
+    result = digits.result({"pairs": follows, "shifted": not_so})
     verdicts = {claim.text: claim.verdict for claim in result.claims}
-    assert verdicts["Under attack, classes are taken for those that share their background (pairs)."] == "held"
+    assert verdicts["Under attack, classes are misclassified as those that share their background (pairs)."] == "held"
     assert verdicts["On natural images the errors do not follow the background (pairs)."] == "held"
     assert "after training on shifted, +" in result.claims[0].numbers
     # The same errors whatever is behind the digits: they are alike, and nothing is due to the background.
-    alike = shared_background.result({"pairs": follows, "black": follows})
+    alike = digits.result({"pairs": follows, "black": follows})
     assert alike.claims[0].verdict == "not decided here"
 
 
 def test_natural_errors_that_follow_the_background_contradict_the_paper() -> None:
     """A model that has learned the colour only: its few natural errors follow it more than those under attack."""
-    result = shared_background.result({"pairs": audit_of(1.0, 0.5)})
+    result = digits.result({"pairs": audit_of(1.0, 0.5)})
     assert [claim.verdict for claim in result.claims] == ["held", "did not hold", "did not hold"]
 
 
@@ -284,7 +285,7 @@ def test_images_flipped_to_the_same_background_are_paired() -> None:
     for rows in (audit.rows("clean"), audit.rows()):
         label, answer = rows.label, rows.prediction
         shares.append(np.mean((label != answer) & (label // 2 == answer // 2)))
-    claim = shared_background.result({"pairs": audit}).claims[2]
+    claim = digits.result({"pairs": audit}).claims[2]
     assert claim.numbers.startswith(
         f"{shares[0]:.1%} and {shares[1]:.1%} of images: {100 * (shares[1] - shares[0]):+.1f}"
     )
@@ -317,7 +318,7 @@ def test_what_cannot_be_studied_is_said(models: dict[str, Path], tmp_path: Path)
         with pytest.raises(UserError, match=message):
             studies.parse("background", options)
     for options, message in [
-        ({}, "no model to look at"),
+        ({}, "no model to study"),
         ({"model": [model], "class_name": "11"}, "unknown class of digits '11'"),
         ({"model": [model, str(models["standard"])], "adjusted": "mad"}, "did you mean 'madry'"),
         ({"model": [model], "adjusted": "madry"}, "madry is the only model"),

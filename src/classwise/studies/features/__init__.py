@@ -16,41 +16,30 @@ Steps follow the normalised gradient. Departure from Ilyas et al.'s code: the Re
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor, nn
 
-from classwise.attacks.attack import value_and_gradient
-from classwise.auditing.inputs import device_of, module_of
 from classwise.core.errors import UserError, unknown
-from classwise.core.losses import cross_entropy
 from classwise.core.records import CLEAN, Records
-from classwise.core.threat import Norm, project, steepest_step
-from classwise.data import load as load_data
-from classwise.data.arrays import save
-from classwise.engine.attack_copy import accelerate
+from classwise.core.threat import Norm
 from classwise.metrics import accuracy, agreement, cv, difference, mcd, overall, worst
-from classwise.models.penultimate import penultimate
 from classwise.show import figures
 from classwise.show.figures import forest
+from classwise.studies.features import building
+from classwise.studies.features.building import ORIGINAL
 from classwise.studies.runner.graph import DeriveJob, StudyJob
 from classwise.studies.runner.models_under_study import ModelUnderStudy, Setting, from_recipe
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
-from classwise.studies.runner.work import Environment
 from classwise.studies.shared.together import EXACT, HALVES, PAIRED, cv_change, exact, smallest
 from classwise.studies.shared.verdicts import all_held, exceeds, images
 
 _SOURCE = "benz2020:section3.2-features"
-_ORIGINAL = "original"
 #: Each set and the model its features are of.
-_SETS = {"robust": "robust", "non-robust": "standard", "rand": "standard", "det": "standard", _ORIGINAL: "standard"}
-_BATCH = 250
+_SETS = {"robust": "robust", "non-robust": "standard", "rand": "standard", "det": "standard", ORIGINAL: "standard"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +78,7 @@ class Features(OfModels):
                 "seed": self.seed,
             }
             audit = model.audit("audit", [self.attack], per_class=self.per_class, seed=self.seed)
-            found += [DeriveJob(f"{kind}-data", f"{__name__}:build", settings), *model.jobs, audit]
+            found += [DeriveJob(f"{kind}-data", f"{building.__name__}:build", settings), *model.jobs, audit]
         return found
 
     def result(self, done: Done) -> StudyResult:
@@ -134,7 +123,7 @@ class Features(OfModels):
         if recipe is None:
             raise UserError("which training shall be repeated on the sets built? Give --retrain RECIPE.")
         setting, found = Setting(standard.data, self.eps, self.norm), {}
-        for kind in dict.fromkeys((_ORIGINAL, *sets)):
+        for kind in dict.fromkeys((ORIGINAL, *sets)):
             name = json.dumps(f"arrays:file={{{kind}-data}}/images.npz")
             changes = (*self.set, f"data.name={name}")
             found[kind] = from_recipe(f"on-{kind}", recipe, changes, setting)
@@ -159,7 +148,7 @@ def by_set(clean: Mapping[str, Records], robust: Mapping[str, Records]) -> pd.Da
                 "CV (%²)": cv.compute(own),
                 "MCD (points)": 100 * mcd.compute(own),
                 "worst class": worst.compute(own).name,
-                "order as original (rho)": agreement.compute(clean[_ORIGINAL], own).spearman,
+                "order as original (rho)": agreement.compute(clean[ORIGINAL], own).spearman,
             }
         )
     return pd.DataFrame(rows)
@@ -191,7 +180,7 @@ def claims(clean: Mapping[str, Records], robust: Mapping[str, Records], seed: in
 
 
 def _useful(clean: Mapping[str, Records]) -> Claim:
-    chance = 1 / clean[_ORIGINAL].num_classes
+    chance = 1 / clean[ORIGINAL].num_classes
     totals = {kind: overall.compute(clean[kind]) for kind in ("robust", "non-robust")}
     ends = {kind: exact(total.value, total.support) for kind, total in totals.items()}
     said = [f"{kind} {total.value:.1%} ({ends[kind][0]:.1%} to {ends[kind][1]:.1%})" for kind, total in totals.items()]
@@ -209,7 +198,7 @@ def _useful(clean: Mapping[str, Records]) -> Claim:
 
 
 def _gives_robustness(robust: Mapping[str, Records]) -> Claim:
-    change = difference.compute(robust[_ORIGINAL], robust["robust"]).iloc[-1]
+    change = difference.compute(robust[ORIGINAL], robust["robust"]).iloc[-1]
     low, high = float(change["low"]), float(change["high"])
     return Claim(
         _SOURCE,
@@ -232,71 +221,3 @@ def _spread(clean: Mapping[str, Records], seed: int) -> Claim:
         exceeds(low, high, test=HALVES, sample=images(smallest(*(clean[kind] for kind in kinds)))),
         f"CV of clean accuracy {first:.0f} and {second:.0f} %²; difference without chance {more:+.0f}, {ends}",
     )
-
-
-# ---- building the sets ---------------------------------------------------------------------------------------------
-
-
-def build(
-    folder: Path,
-    environment: Environment,
-    kind: str,
-    model: str,
-    data: str,
-    per_class: int,
-    iterations: int,
-    step: float,
-    eps: float,
-    seed: int,
-) -> None:
-    """images.npz: training images of a kind with their labels; every kind from the same originals in the same order."""
-    images = load_data(data, environment.root, "train", environment.download).subset(per_class=per_class, seed=seed)
-    given = module_of(model, None, None, images, None, environment.device)
-    device, rng = device_of(given), np.random.default_rng(seed)
-    fast = accelerate(
-        given, images.batch(np.arange(min(8, len(images))))[0].to(device)
-    ).model  # takes a third less time
-    module = fast if isinstance(fast, nn.Module) else given
-    others = rng.permutation(len(images))
-    labels = {
-        "rand": rng.integers(images.num_classes, size=len(images)),
-        "det": (images.labels + 1) % images.num_classes,
-    }.get(kind, images.labels)
-    made = []
-    for begin in range(0, len(images), _BATCH):
-        rows = np.arange(begin, min(begin + _BATCH, len(images)))
-        x = images.batch(rows)[0].to(device)
-        if kind in ("rand", "det"):
-            x = toward(module, x, torch.from_numpy(labels[rows]).to(device), eps, step, iterations)
-        elif kind != _ORIGINAL:
-            start = images.batch(others[rows])[0].to(device)
-            x = inverted(penultimate(module), x, start, step, iterations)
-        made.append(x.cpu().numpy().astype(np.float16))  # half the room; its error is an eighth of that of 8 bits
-    save(folder / "images.npz", np.concatenate(made), labels, images.class_names)
-
-
-def inverted(features: Callable[[Tensor], Tensor], x: Tensor, start: Tensor, step: float, iterations: int) -> Tensor:
-    """The nearest images to `x` in feature space that descent from `start` comes by."""
-    with torch.no_grad():
-        goal = features(x)
-    point = best = start
-    least = torch.full((len(x),), float("inf"), device=x.device)
-    for _ in range(iterations + 1):  # each asks about the point before it moves on, so the last move is never judged
-        found, gradient = value_and_gradient(features, point, lambda g: -(g - goal).norm(dim=1))
-        distance = (found - goal).norm(dim=1)
-        nearer = distance < least
-        best = torch.where(nearer[:, None, None, None], point, best)
-        least = torch.where(nearer, distance, least)
-        point = steepest_step(point, gradient, step, "l2").clamp(0, 1)
-    return best
-
-
-def toward(
-    model: Callable[[Tensor], Tensor], x: Tensor, target: Tensor, eps: float, step: float, iterations: int
-) -> Tensor:
-    """Targeted PGD in the L2 ball around x, from x itself; also where the target is the image's own class."""
-    point = x
-    for _ in range(iterations):
-        _, gradient = value_and_gradient(model, point, lambda z: -cross_entropy(z, target))
-        point = project(steepest_step(point, gradient, step, "l2"), x, eps, "l2")
-    return point

@@ -9,34 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import nn
 
-from classwise.attacks import parse
-from classwise.attacks.attack import Rows, initial_rows, value_and_gradient
-from classwise.auditing.inputs import device_of, images_of, module_of
-from classwise.core import rng, spec
-from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError
-from classwise.core.losses import cross_entropy
 from classwise.core.records import Records
-from classwise.core.storage import write_text
-from classwise.core.threat import Norm, Threat
-from classwise.data.images import Images
 from classwise.metrics import cv, mcd, overall
-from classwise.results.audit_result import Audit
 from classwise.show import figures
 from classwise.show.figures import confidence, confidence_path
 from classwise.show.figures import temperature as figure
 from classwise.studies.runner.graph import DeriveJob, StudyJob
 from classwise.studies.runner.result import Done, StudyResult
-from classwise.studies.runner.work import Environment
-from classwise.studies.shared import temperature_claims as verifier
 from classwise.studies.shared.temperature_sweep import (
     VARIANTS,
     OfTemperatures,
@@ -45,12 +30,10 @@ from classwise.studies.shared.temperature_sweep import (
     gap,
     gap_by_class,
     lines,
-    specs,
 )
 from classwise.studies.shared.together import WIDEST, by_name, cv_change, interval, resampled, smallest
-
-_BATCH = 256
-_PGD = "PGD"
+from classwise.studies.temperature import claims, derived
+from classwise.studies.temperature.derived import PGD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +68,8 @@ class Temperature(OfTemperatures):
             found += [
                 *model.jobs,
                 audit,
-                DeriveJob(f"{model.name}-gradients", f"{__name__}:gradients", {**common, **counted}),
-                DeriveJob(f"{model.name}-path", f"{__name__}:path", {**common, **followed}),
+                DeriveJob(f"{model.name}-gradients", f"{derived.__name__}:gradients", {**common, **counted}),
+                DeriveJob(f"{model.name}-path", f"{derived.__name__}:path", {**common, **followed}),
             ]
         return found
 
@@ -106,11 +89,11 @@ class Temperature(OfTemperatures):
         followed = {name: done.table(f"{name}-path", "path.csv").astype({"class": str}) for name in sweeps}
         drawn = lines(sweeps)
         charts = {"temperature": figure.draw(drawn)}
-        claims = [*verifier.breaks_more(best), verifier.spreads(best), verifier.rise(sweeps, sweep)]
+        found = [*claims.breaks_more(best), claims.spreads(best), claims.rise(sweeps, sweep)]
         if flat is not None:
             tables["confidence"] = flat
             charts["confidence"] = confidence.draw({name: own.clean for name, own in sweeps.items()})
-            claims += [verifier.flat_classes(sweeps), verifier.flat_models(flat, best)]
+            found += [claims.flat_classes(sweeps), claims.flat_models(flat, best)]
         data = {"temperature": drawn, "confidence_path": _rows_of_models(followed)}
         for name, own in followed.items():
             charts[f"path_{name}"] = confidence_path.draw(own, str(own["true_class"].iloc[0]), self._shown(own))
@@ -119,7 +102,7 @@ class Temperature(OfTemperatures):
                 beside, str(beside["true_class"].iloc[0]), self._shown(beside)
             )
         styled = {name: figures.styled(chart) for name, chart in charts.items()}
-        return StudyResult(tables, styled, claims, self.notes(), data)
+        return StudyResult(tables, styled, found, self.notes(), data)
 
     def _shown(self, path: pd.DataFrame) -> list[int]:
         """The steps whose confidences are drawn."""
@@ -141,8 +124,8 @@ def _beside(followed: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
     """All models' confidences in one image under PGD, where they were asked about the same one."""
     if len({int(own["image"].iloc[0]) for own in followed.values()}) > 1:
         return None
-    under = {name: own[own["attack"] == _PGD] for name, own in followed.items()}
-    return pd.concat([own.assign(attack=f"{name}, {_PGD}") for name, own in under.items()], ignore_index=True)
+    under = {name: own[own["attack"] == PGD] for name, own in followed.items()}
+    return pd.concat([own.assign(attack=f"{name}, {PGD}") for name, own in under.items()], ignore_index=True)
 
 
 def _dead(done: Done, name: str) -> list[float]:
@@ -209,111 +192,3 @@ def _measures(rows: Records) -> dict[str, float]:
 
 def _with_ends(name: str, found: tuple[float, float, float]) -> dict[str, float]:
     return dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
-
-
-# ---- jobs ------------------------------------------------------------------------------------------------------------
-
-
-def gradients(
-    folder: Path,
-    environment: Environment,
-    model: str,
-    data: str,
-    eps: str | float,
-    attack: str,
-    inv_temperature: Sequence[float],
-    seed: int,
-    per_class: int | None,
-    norm: Norm = "linf",
-) -> None:
-    """gradients.csv: at each 1/T, of how many images of each class the float32 gradient is exactly zero where PGD
-    starts: inv_temperature, class, n, zero."""
-    images, module = _loaded(environment, model, data)
-    images = images.subset(per_class=per_class, seed=seed)
-    size, threat = images.num_classes, Threat(norm, spec.number(eps))
-    zero = np.zeros((len(inv_temperature), size), dtype=np.int64)
-    for begin in range(0, len(images), _BATCH):
-        rows = _started(attack, module, images.take(np.arange(begin, min(begin + _BATCH, len(images)))), threat, seed)
-        for number, t in enumerate(inv_temperature):
-            zero[number] += np.bincount(_without_gradient(module, rows, t), minlength=size)
-    n = np.bincount(images.labels, minlength=size)
-    frame = pd.concat(
-        pd.DataFrame({"inv_temperature": t, "class": images.class_names, "n": n, "zero": zero[number]})
-        for number, t in enumerate(inv_temperature)
-    )
-    write_text(folder / "gradients.csv", csv_text(frame))
-
-
-def _without_gradient(module: nn.Module, rows: Rows, inv_temperature: float) -> Any:
-    """The labels of the images at which the gradient is exactly zero."""
-    y = rows["y"]
-    _, g = value_and_gradient(module, rows["x_adv"], lambda z: cross_entropy(z, y, inv_temperature))
-    return y[g.flatten(1).abs().amax(1) == 0].cpu().numpy()
-
-
-def path(
-    folder: Path,
-    environment: Environment,
-    model: str,
-    data: str,
-    eps: str | float,
-    attack: str,
-    inv_temperature: Sequence[float],
-    seed: int,
-    audit: str,
-    image: int | None,
-    norm: Norm = "linf",
-    followed: float | None = None,
-) -> None:
-    """path.csv: one image's probabilities after each step of PGD and of Temperature-PGD in float32, at the 1/T
-    `followed`, by default the best.
-
-    Columns: step, class, probability, attack, image, true_class.
-    """
-    own = Sweep.of(Audit.load(audit), attack, inv_temperature)
-    best = own.best(False, own.others) if followed is None else followed
-    chosen = _telling(own.pgd, own.rows[best, False]) if image is None else image
-    images, module = _loaded(environment, model, data)
-    at = np.flatnonzero(images.positions == chosen)
-    if not at.size:
-        raise UserError(f"{data} has no test image {chosen}; give --image an index such as {images.positions[0]}.")
-    one, parts, threat = images.take(at[:1]), [], Threat(norm, spec.number(eps))
-    for t, title in ((1.0, _PGD), (best, f"Temperature-PGD, 1/T = {best:g}")):
-        probabilities = _followed(specs(attack, [t])[t, False], module, one, threat, seed)
-        for step, p in enumerate(probabilities):
-            parts.append(pd.DataFrame({"step": step, "class": one.class_names, "probability": p, "attack": title}))
-    frame = pd.concat(parts).assign(image=chosen, true_class=one.class_names[one.labels[0]])
-    write_text(folder / "path.csv", csv_text(frame))
-
-
-def _followed(attack: str, module: nn.Module, image: Images, threat: Threat, seed: int) -> list[list[float]]:
-    """The probabilities of one image at the start and after every step."""
-    (own,) = parse(attack).values()
-    rows, found = _started(attack, module, image, threat, seed), []
-    for step in range(own.steps + 1):
-        rows = own.advance(module, rows, threat.norm) if step else rows
-        with torch.no_grad():
-            found.append(module(rows["x_adv"])[0].softmax(0).tolist())
-    return found
-
-
-def _telling(pgd: Records, other: Records) -> int:
-    """An image that PGD leaves standing and the other breaks; else one left standing, else any; the first such."""
-    right, broken = pgd.correct, ~other.correct  # both ordered by image
-    return int(pgd.index[np.lexsort((pgd.index, ~right, ~(right & broken)))[0]])
-
-
-def _loaded(environment: Environment, model: str, data: str) -> tuple[Images, nn.Module]:
-    """The test images and the model, as an audit loads them."""
-    images = images_of(data, environment.root, "test", environment.download, None, None)
-    return images, module_of(model, None, None, images, None, environment.device).requires_grad_(False)
-
-
-def _started(attack: str, module: nn.Module, images: Images, threat: Threat, seed: int) -> Rows:
-    """The rows of a PGD at its start: the same random start as in an audit with this seed."""
-    device = device_of(module)
-    x, y = (part.to(device) for part in images.batch(np.arange(len(images))))
-    index = torch.from_numpy(images.positions)
-    key = rng.keys(seed, index, 0) + rng.keys(seed, torch.zeros_like(index), 1)
-    (own,) = parse(attack).values()
-    return own.begin(module, initial_rows(x, y, threat.eps, key.to(device)), threat.norm)

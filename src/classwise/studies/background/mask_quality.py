@@ -24,7 +24,6 @@ import pandas as pd
 from scipy import ndimage
 
 from classwise.core.errors import UserError
-from classwise.data.background import Colour, replace
 from classwise.data.images import Images, IntArray
 from classwise.data.masks import BoolArray, Masks
 
@@ -74,29 +73,6 @@ def by_class(measures: pd.DataFrame, class_names: Sequence[str]) -> pd.DataFrame
         every = {"refused": (own["refused"] != "").mean()}
         rows.append({"class": name, "images": len(own), **medians, **shares, **reasons, **every})
     return pd.DataFrame(rows)
-
-
-def sheet(images: Images, masks: Masks, rows: IntArray, colours: Sequence[Colour] = ("white",)) -> pd.DataFrame:
-    """The table `figures.panels` draws: each image, its mask, and the image on other backgrounds."""
-    chosen = images.take(rows)
-    views = {str(colour): replace(chosen, masks, colour) for colour in colours}
-    pictures = {
-        "image": _channels_last(chosen),
-        "mask": masks.of(chosen.positions).astype(np.float32),
-        **{name: _channels_last(view) for name, view in views.items()},
-    }
-    return pd.DataFrame(
-        [
-            {"row": f"{images.class_names[label]} {index}", "column": column, "image": held[place]}
-            for place, (label, index) in enumerate(zip(chosen.labels, chosen.positions, strict=True))
-            for column, held in pictures.items()
-        ]
-    )
-
-
-def _channels_last(images: Images) -> npt.NDArray[np.float32]:
-    pixels: npt.NDArray[np.float32] = images.batch(np.arange(len(images)))[0].permute(0, 2, 3, 1).cpu().numpy()
-    return pixels
 
 
 def _frame(mask: BoolArray) -> BoolArray:

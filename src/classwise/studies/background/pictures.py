@@ -1,4 +1,4 @@
-"""What `background` derives from images: their masks with the controls', and pictures of the telling ones."""
+"""What `background` derives from images: their masks and those of the controls, and pictures that show the effect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from classwise.core.errors import UserError
 from classwise.core.records import Records
 from classwise.core.storage import atomic_write, write_text
 from classwise.data import load as load_data
-from classwise.data import mask_quality, masks, segmentation
+from classwise.data import masks
 from classwise.data.coloured import colours_of, drawn
 from classwise.data.images import Images
 from classwise.data.masks import Masks
@@ -22,9 +22,11 @@ from classwise.results.audit_result import Audit
 from classwise.show import figures
 from classwise.show.figures import panels
 from classwise.stats.intervals import Array
+from classwise.studies.background import mask_quality, segmentation
+from classwise.studies.background.tables import NO_MASK
+from classwise.studies.background.views import KINDS, ORIGINAL, Views, chosen_class, read_views
 from classwise.studies.runner.result import StudyResult
 from classwise.studies.runner.work import Environment
-from classwise.studies.shared.replaced_background import KINDS, NO_MASK, ORIGINAL, Views, chosen_class, read_views
 
 GRABCUT = "grabcut"
 _SHOWN = 3  # images of either kind
@@ -125,7 +127,7 @@ def take_pictures(
     the two likeliest classes of each, natural and attacked (Figure 6)."""
     audits = {ORIGINAL: Audit.load(original), "changed": Audit.load(changed)}
     name, own = chosen_class(audits[ORIGINAL], class_name), read_views(audits)
-    index = _telling(own, name)
+    index = _most_affected(own, name)
     rows: list[dict[str, str]] = []
     pictures: list[Array] = []
     for title, spec in ((ORIGINAL, data), ("changed", replaced)):
@@ -169,7 +171,7 @@ def _write(folder: Path, rows: Sequence[Mapping[str, str]], pictures: Sequence[A
     write_text(folder / "pictures.csv", csv_text(pd.DataFrame(rows)))
 
 
-def shown(folder: Path, columns: Mapping[str, str] | None = None) -> pd.DataFrame:
+def read(folder: Path, columns: Mapping[str, str] | None = None) -> pd.DataFrame:
     """The table of a grid of pictures that a job left; columns: other words for the heads of its columns."""
     table = read_csv(folder / "pictures.csv", dtype=str, keep_default_na=False)
     with np.load(folder / "pictures.npz", allow_pickle=False) as held:
@@ -177,14 +179,14 @@ def shown(folder: Path, columns: Mapping[str, str] | None = None) -> pd.DataFram
     return table.assign(column=table["column"].replace(dict(columns or {})), image=images)
 
 
-def result(name: str, pictures: pd.DataFrame) -> StudyResult:
-    """The figure of a grid of pictures, and what it is drawn from."""
+def chart(name: str, pictures: pd.DataFrame) -> StudyResult:
+    """The figure of a grid of pictures, and the table it is drawn from."""
     cell = _LARGE if pictures["column"].nunique() < _MANY else _SMALL
-    chart = figures.styled(panels.draw(pictures, cell=cell))
-    return StudyResult({}, {name: chart}, data={"panels": pictures.assign(model=name)})
+    drawn = figures.styled(panels.draw(pictures, cell=cell))
+    return StudyResult({}, {name: drawn}, data={"panels": pictures.assign(model=name)})
 
 
-def _telling(own: Views, name: str) -> list[int]:
+def _most_affected(own: Views, name: str) -> list[int]:
     """The images most robust as they are, then those broken as they are and most robust on the other background."""
     number = own[ORIGINAL]["natural"].class_names.index(name)
     before, after = (

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from classwise.data.images import ArrayPixels, Images
+from classwise.studies.fairness import linear_bound
+from classwise.studies.fairness.linear_bound import Size, bound, fit, rademacher, robust_margins, worst_gaps
 from classwise.studies.runner.work import Environment
-from classwise.studies.shared import linear_bound
-from classwise.studies.shared.linear_bound import Size, bound, fit, rademacher, robust_margins, worst_gaps
 
 EPS = 0.1
 

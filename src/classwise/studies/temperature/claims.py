@@ -1,4 +1,4 @@
-"""What `temperature` says of its claims, and by which tests."""
+"""The papers' claims about Temperature-PGD, and their tests."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Does robustness depend on what is behind the object? (Tian et al. 2021, Section 6.2, Figures 5, 6 and Table 4.)
 
 Two parts. `mnist`: digits in front of a colour that two classes share are trained and attacked at ε = 0.5; errors under
-attack are to follow the background and natural ones are not (`shared_background`). `white`: the background of photos is
+attack are to follow the background and natural ones are not (`digits`). `white`: the background of photos is
 replaced at inference; white is to make the weakest class more robust, natural predictions are to stay, and a training
-adjusted for that class adds to it (`replaced_background`). Controls are ours: other pairings, colours and masks.
+adjusted for that class adds to it (`views`). Controls are ours: other pairings, colours and masks.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from classwise.core.errors import UserError, index_of, unknown
 from classwise.core.records import Protocol
 from classwise.data import class_names as known_classes
 from classwise.data.background import MEAN, NOISE, rgb
+from classwise.studies.background import claims, digits, pictures, tables
+from classwise.studies.background.pictures import GRABCUT
+from classwise.studies.background.views import ORIGINAL, View, chosen_class, read_views, views
 from classwise.studies.runner.graph import DeriveJob, StudyJob
 from classwise.studies.runner.models_under_study import ModelUnderStudy, from_recipe
 from classwise.studies.runner.result import Done, StudyResult
 from classwise.studies.runner.study import OfModels
-from classwise.studies.shared import background_pictures, replaced_background, shared_background
-from classwise.studies.shared.background_pictures import GRABCUT
-from classwise.studies.shared.replaced_background import ORIGINAL, View, chosen_class, views
 from classwise.studies.shared.temperature_sweep import PAPERS_ATTACK, is_the_papers
 from classwise.studies.shared.together import require_same_setting
 from classwise.training.recipe import load
@@ -64,7 +64,7 @@ class Background(OfModels):
     adjusted: str | None = None
 
     def __post_init__(self) -> None:
-        shared_background.check_pairings(self._pairings)
+        digits.check_pairings(self._pairings)
         if not self._colours:
             raise UserError("no background: give at least one --colour, such as white.")
         for colour in self._colours:
@@ -82,8 +82,7 @@ class Background(OfModels):
         parts = []
         if self._has_mnist:
             audits = {pairing: done.audit(f"on-{pairing}-audit") for pairing in self._pairings}
-            digits = background_pictures.shown(done.folder(_DIGITS))
-            parts += [shared_background.result(audits), background_pictures.result(_DIGITS, digits)]
+            parts += [digits.result(audits), pictures.chart(_DIGITS, pictures.read(done.folder(_DIGITS)))]
         if self._has_white:
             parts.append(self._white(done))
         return StudyResult(
@@ -119,7 +118,7 @@ class Background(OfModels):
                 model.audit("audit", [self.mnist_attack], per_class=self.per_class, seed=self.seed),
             ]
         shown = {pairing: f"coloured:of={grey},colours={pairing}" for pairing in self._pairings}
-        return [*made, DeriveJob(_DIGITS, f"{background_pictures.__name__}:take_digits", {"data": shown})]
+        return [*made, DeriveJob(_DIGITS, f"{pictures.__name__}:take_digits", {"data": shown})]
 
     # ---- another background at inference -----------------------------------------------------------------------------
 
@@ -162,7 +161,7 @@ class Background(OfModels):
             "others": self.others,
             "seed": self.seed,
         }
-        made: list[StudyJob] = [DeriveJob(_MASKS, f"{background_pictures.__name__}:make_masks", arguments)]
+        made: list[StudyJob] = [DeriveJob(_MASKS, f"{pictures.__name__}:make_masks", arguments)]
         for model in found:
             made += model.jobs
             made.append(self._audit(model, "audit", self.attack, self.per_class))
@@ -174,7 +173,7 @@ class Background(OfModels):
             "changed": f"{{{first.name}-{self._views[0].job}}}",
             "class_name": self.class_name,
         }
-        return [*made, DeriveJob(_PICTURES, f"{background_pictures.__name__}:take_pictures", shown)]
+        return [*made, DeriveJob(_PICTURES, f"{pictures.__name__}:take_pictures", shown)]
 
     def _on(self, model: ModelUnderStudy, view: View) -> ModelUnderStudy:
         """The same model for images on another background."""
@@ -186,34 +185,33 @@ class Background(OfModels):
         models = {}
         for model in names:
             suffixes = {ORIGINAL: "audit", **{view.name: view.job for view in self._views}}
-            models[model] = replaced_background.read_views(
-                {view: done.audit(f"{model}-{suffix}") for view, suffix in suffixes.items()}
-            )
+            models[model] = read_views({view: done.audit(f"{model}-{suffix}") for view, suffix in suffixes.items()})
         first, quality = models[names[0]], done.table(_MASKS, "quality.csv")
         audit = done.audit(f"{names[0]}-audit")
         name = chosen_class(audit, self.class_name)
         left_out = int(quality["refused"].notna().sum())
-        pictures = background_pictures.shown(done.folder(_PICTURES), {"changed": f"{self._colours[0]} background"})
+        grid = pictures.read(done.folder(_PICTURES), {"changed": f"{self._colours[0]} background"})
+        chart = pictures.chart(_PICTURES, grid)
         return StudyResult(
             {
-                "predictions": replaced_background.predictions(models, name),
-                "changes": replaced_background.changes(models, name),
-                "every_class": replaced_background.by_class(models),
-                "taken_for_the_class": replaced_background.taken_for(models, name),
-                "most_robust": replaced_background.most_robust(first, quality, name),
-                "masks": replaced_background.quality_by_class(quality, audit.records.class_names),
+                "predictions": tables.predictions(models, name),
+                "changes": tables.changes(models, name),
+                "every_class": tables.by_class(models),
+                "misclassified_as_the_class": tables.misclassified_as(models, name),
+                "most_robust": tables.most_robust(first, quality, name),
+                "masks": tables.quality_by_class(quality, audit.records.class_names),
             },
-            background_pictures.result(_PICTURES, pictures).figures,
+            chart.figures,
             [
-                *replaced_background.claims(models, name, self.adjusted),
-                replaced_background.bright(names[0], first, quality, name),
+                *claims.claims(models, name, self.adjusted),
+                claims.bright(names[0], first, quality, name),
             ],
             [
                 f"The class in question is {name}; {left_out} of {len(quality)} images have no usable mask and were "
                 "left out everywhere. The paper uses all images, with masks made by hand.",
                 *([] if is_the_papers(self.attack) else [PAPERS_ATTACK.format(self.attack)]),
             ],
-            background_pictures.result(_PICTURES, pictures).data,
+            chart.data,
         )
 
 

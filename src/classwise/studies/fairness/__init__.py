@@ -2,8 +2,8 @@
 
 TRADES and methods that build on it, on natural images, under PGD-100, PGD on the margin and AutoAttack: average and
 worst class accuracy, ρ against the base, CV. Intervals of ρ and of gains in the worst class are over the draw of
-images, the same ones for all models (`parts.together`); they do not hold what another training seed would
-change. Beside them the paper's bound for linear classifiers, on one trained here (`parts.linear_bound`).
+images, the same ones for all models (`shared.together`); they do not hold what another training seed would
+change. Beside them the paper's bound for linear classifiers, on one trained here (`linear_bound`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Fairness(OfModels):
         if self._bounded:
             first = self.models()[0]
             settings = {"data": first.data, "eps": first.eps, "epochs": self.linear_epochs, "seed": self.seed}
-            found.append(DeriveJob(_BOUND, "classwise.studies.shared.linear_bound:linear", settings))
+            found.append(DeriveJob(_BOUND, "classwise.studies.fairness.linear_bound:linear", settings))
         return found
 
     @property
