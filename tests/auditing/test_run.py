@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from classwise.attacks.pgd import Pgd
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, COLUMNS, Records
+from classwise.core.run_folder import AuditFolder
 from classwise.data.images import Images
 from classwise.engine import run
 from made_job import EPS, job_of
@@ -84,7 +85,7 @@ class TestRows:
 
     def test_nobody_standing_leaves_no_row(self, net: nn.Module, images: Images, tmp_path: Path) -> None:
         wrong = dataclasses.replace(images, labels=(images.labels + 1) % 4).take(np.arange(10, 30))
-        job = job_of(net, wrong, coverage="standing", folder=tmp_path)
+        job = job_of(net, wrong, coverage="standing", folder=AuditFolder(tmp_path))
         for _ in range(2):  # the second time from the folder
             records = run.evaluate(job)
             assert records.attacks == (CLEAN,)
@@ -119,13 +120,14 @@ class TestRows:
     def test_progress_reaches_the_number_of_examples(self, net: nn.Module, images: Images, tmp_path: Path) -> None:
         for _ in range(2):  # the second time from the folder
             done: Counter[str] = Counter()
-            run.evaluate(job_of(net, images, folder=tmp_path, report=lambda name, n: done.update({name: n})))  # noqa: B023
+            job = job_of(net, images, folder=AuditFolder(tmp_path))
+            run.evaluate(dataclasses.replace(job, report=lambda name, n: done.update({name: n})))  # noqa: B023
             assert done == {CLEAN: 120, "fgsm": 120, "pgd-5": 120}
 
 
 class TestParts:
     def test_files_are_named_by_attack_and_part(self, net: nn.Module, images: Images, tmp_path: Path) -> None:
-        run.evaluate(job_of(net, images, {"pgd:step=1/255 é": Pgd(steps=1)}, folder=tmp_path))
+        run.evaluate(job_of(net, images, {"pgd:step=1/255 é": Pgd(steps=1)}, folder=AuditFolder(tmp_path)))
         assert sorted(path.name for path in (tmp_path / "records").iterdir()) == [
             *(f"00-clean-0000{n}.parquet" for n in range(3)),
             *(f"01-pgd_step=1_255_é-0000{n}.parquet" for n in range(3)),
@@ -134,13 +136,13 @@ class TestParts:
     def test_a_finished_part_is_read_and_never_computed_again(
         self, net: nn.Module, images: Images, tmp_path: Path
     ) -> None:
-        whole = run.evaluate(job_of(net, images, folder=tmp_path))
+        whole = run.evaluate(job_of(net, images, folder=AuditFolder(tmp_path)))
         stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")}
 
         def never(x: Tensor) -> Tensor:
             raise AssertionError("computed again")
 
-        again = run.evaluate(job_of(never, images, folder=tmp_path))
+        again = run.evaluate(job_of(never, images, folder=AuditFolder(tmp_path)))
         assert again.frame[EXACT].equals(whole.frame[EXACT])
         np.testing.assert_array_equal(again.probs, whole.probs)
         assert again.meta.stats == whole.meta.stats
@@ -153,7 +155,7 @@ class TestParts:
     def test_a_damaged_part_is_computed_again(
         self, net: nn.Module, images: Images, tmp_path: Path, damage: str, coverage: str
     ) -> None:
-        job = job_of(net, images, folder=tmp_path, coverage=coverage)
+        job = job_of(net, images, folder=AuditFolder(tmp_path), coverage=coverage)
         whole = run.evaluate(job)
         part = tmp_path / "records" / "02-pgd-5-00001.parquet"
         content = part.read_bytes()
@@ -179,7 +181,7 @@ class TestParts:
 
     def test_any_flip_or_cut_of_any_part_is_repaired(self, net: nn.Module, images: Images, tmp_path: Path) -> None:
         """Whatever the damage makes Arrow raise, the same command gives the same rows."""
-        job = job_of(net, images, {"pgd-2": Pgd(steps=2)}, folder=tmp_path, coverage="standing")
+        job = job_of(net, images, {"pgd-2": Pgd(steps=2)}, folder=AuditFolder(tmp_path), coverage="standing")
         whole, chance = run.evaluate(job), random.Random(0)
         parts = sorted((tmp_path / "records").iterdir())
         for _ in range(6):
@@ -211,14 +213,14 @@ class TestDisk:
         with monkeypatch.context() as patch:
             patch.setattr(pq, "write_table", full)
             with pytest.raises(UserError, match=r"cannot write .*01-fgsm-00001.parquet: No space left.*is kept"):
-                run.evaluate(job_of(net, images, folder=tmp_path))
+                run.evaluate(job_of(net, images, folder=AuditFolder(tmp_path)))
         assert sorted(path.name for path in (tmp_path / "records").iterdir()) == [
             "00-clean-00000.parquet",
             "00-clean-00001.parquet",
             "01-fgsm-00000.parquet",
             "02-pgd-5-00000.parquet",
         ]
-        assert run.evaluate(job_of(net, images, folder=tmp_path)).frame[EXACT].equals(whole.frame[EXACT])
+        assert run.evaluate(job_of(net, images, folder=AuditFolder(tmp_path))).frame[EXACT].equals(whole.frame[EXACT])
 
     def test_a_failing_sync_leaves_no_half_file(
         self, net: nn.Module, images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -228,5 +230,5 @@ class TestDisk:
 
         monkeypatch.setattr("os.fsync", fail)
         with pytest.raises(UserError, match="Input/output error"):
-            run.evaluate(job_of(net, images, folder=tmp_path))
+            run.evaluate(job_of(net, images, folder=AuditFolder(tmp_path)))
         assert list((tmp_path / "records").iterdir()) == []

@@ -18,8 +18,9 @@ import torch
 from torch import nn
 
 import classwise as cw
-from classwise.auditing.folder import fingerprint_data, fingerprint_model, settle
+from classwise.auditing.fingerprints import fingerprint_data, fingerprint_model
 from classwise.core.errors import UserError
+from classwise.core.run_folder import AuditFolder
 from classwise.core.run_lock import writing
 from classwise.core.storage import write_text
 from classwise.data.images import Images
@@ -91,7 +92,7 @@ def test_the_plan_is_the_one_on_disk_also_when_the_run_begins(
     def another(path: Path, text: str) -> None:
         write_text(path, text.replace("part = 16", "part = 24"))
 
-    monkeypatch.setattr("classwise.auditing.folder.write_text", another)
+    monkeypatch.setattr("classwise.core.run_config.write_text", another)
     assert audit().timing["part"] == 24
     assert len(records_of(tmp_path / "run")) == 6
 
@@ -233,7 +234,7 @@ def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(UserError, match=r"is a file; --out must be a folder|cannot use .* as a run folder"):
-            settle(out, {"attacks": {}}, BatchPlan(1, 1))
+            AuditFolder(out).open_or_create({"attacks": {}})
 
 
 def test_a_disk_full_from_the_start(audit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

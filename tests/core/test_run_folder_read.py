@@ -11,7 +11,7 @@ import pytest
 
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, AttackInfo, Records
-from classwise.core.run_folder import part_name, read_config
+from classwise.core.run_folder import AuditFolder
 from classwise.results.audit_result import Audit
 
 Make = Callable[..., Audit]
@@ -30,7 +30,7 @@ def stored(audit_of: Make, folder: Path, coverage: str = "all", **changes: dict[
         for number in range(4):
             mine = np.arange(PART * number, PART * (number + 1))
             shown = mine[left[mine]] if coverage == "standing" and name != CLEAN else mine
-            rows.take(shown).write(folder / "records" / f"{part_name(place, name, number)}.parquet")
+            rows.take(shown).write(AuditFolder(folder).part(place, name, number))
         left &= rows.correct
     (folder / "config.toml").write_text("[data]\nexamples = 20\n[plan]\nbatch = 5\npart = 5\nworkers = 1\n")
     return records
@@ -55,7 +55,7 @@ def test_what_is_complete_is_read(audit_of: Make, tmp_path: Path, coverage: str)
 @pytest.mark.parametrize(("place", "name"), list(enumerate(NAMES)))
 def test_a_part_that_is_gone_is_named(audit_of: Make, tmp_path: Path, coverage: str, place: int, name: str) -> None:
     stored(audit_of, tmp_path, coverage)
-    gone = tmp_path / "records" / f"{part_name(place, name, 2)}.parquet"
+    gone = AuditFolder(tmp_path).part(place, name, 2)
     gone.unlink()
     said = message(tmp_path)
     assert "do not hold each example once" in said
@@ -68,7 +68,7 @@ def test_a_part_that_is_gone_is_named(audit_of: Make, tmp_path: Path, coverage: 
 def test_a_part_of_fewer_examples_is_no_longer_one(audit_of: Make, tmp_path: Path, coverage: str) -> None:
     """The first two survivors of ten: the others must not count as robust."""
     stored(audit_of, tmp_path, coverage)
-    path = tmp_path / "records" / f"{part_name(2, 'fgsm', 0)}.parquet"
+    path = AuditFolder(tmp_path).part(2, "fgsm", 0)
     part = Records.read(path)
     part.take(np.arange(2)).write(path)
     assert f"fgsm lacks 3 of {20 if coverage == 'all' else 10} examples: 2, 3, 4" in message(tmp_path)
@@ -76,14 +76,14 @@ def test_a_part_of_fewer_examples_is_no_longer_one(audit_of: Make, tmp_path: Pat
 
 def test_examples_that_are_there_twice_are_named(audit_of: Make, tmp_path: Path) -> None:
     stored(audit_of, tmp_path)
-    path = tmp_path / "records" / f"{part_name(1, 'pgd-20', 1)}.parquet"
+    path = AuditFolder(tmp_path).part(1, "pgd-20", 1)
     path.with_name("copy of it.parquet").write_bytes(path.read_bytes())
     assert "pgd-20 has examples twice: 5, 6, 7, 8, 9" in message(tmp_path)
 
 
 def test_examples_that_an_attack_was_not_shown_are_named(audit_of: Make, tmp_path: Path) -> None:
     whole = stored(audit_of, tmp_path, "standing")
-    path = tmp_path / "records" / f"{part_name(2, 'fgsm', 1)}.parquet"
+    path = AuditFolder(tmp_path).part(2, "fgsm", 1)
     whole.of("fgsm").take(np.arange(5, 10)).write(path)  # pgd had broken 6 to 9 before
     assert "fgsm has 4 examples that it was not shown: 6, 7, 8, 9" in message(tmp_path)
 
@@ -120,4 +120,4 @@ def test_files_of_two_runs_are_not_mixed(audit_of: Make, tmp_path: Path) -> None
 def test_a_damaged_config_is_an_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.toml").write_text(text)
     with pytest.raises(UserError, match=r"config\.toml is damaged \(.*--overwrite"):
-        read_config(tmp_path)
+        AuditFolder(tmp_path).config()

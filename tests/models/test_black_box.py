@@ -20,7 +20,7 @@ from torch import nn
 
 import classwise as cw
 from classwise.attacks.attack import value_and_gradient
-from classwise.auditing.folder import fingerprint_model
+from classwise.auditing.fingerprints import fingerprint_model
 from classwise.core.errors import UserError
 from classwise.engine.batch_size import choose_batch
 from classwise.models import load_model

@@ -15,7 +15,7 @@ import pytest
 
 from classwise.core.errors import UserError
 from classwise.core.records import AttackInfo
-from classwise.core.run_folder import read_config
+from classwise.core.run_folder import RunFolder
 from classwise.core.storage import write_text
 from classwise.results.audit_result import Audit
 from classwise.results.findings import Finding
@@ -115,10 +115,10 @@ class TestFolder:
             Audit.load(tmp_path)
 
     def test_a_damaged_config(self, tmp_path: Path) -> None:
-        assert read_config(tmp_path) == {}
+        assert RunFolder(tmp_path).config() == {}
         (tmp_path / "config.toml").write_text("[audit")
         with pytest.raises(UserError, match=r"config\.toml is damaged"):
-            read_config(tmp_path)
+            RunFolder(tmp_path).config()
 
 
 class TestWriteText:

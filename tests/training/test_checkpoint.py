@@ -16,6 +16,7 @@ from small_runs import Killed, assert_same_run, content, dying_after, history, r
 from torch import nn
 
 from classwise.core.errors import UserError
+from classwise.core.run_folder import TrainingFolder
 from classwise.data import load as load_data
 from classwise.training import pseudo
 from classwise.training.checkpoint import Checkpoints
@@ -176,12 +177,14 @@ def test_a_full_disk_is_an_error_and_the_checkpoint_before_is_whole(
 
 def test_a_write_cut_short_is_the_same_error(tmp_path: Path) -> None:
     """torch answers a write that fails half-way with an error of its own, in which the disk's is hidden."""
-    checkpoints = Checkpoints(folder=tmp_path, spec="resnet-18", num_classes=2, in_channels=1, method={})
+    checkpoints = Checkpoints(
+        folder=TrainingFolder(tmp_path), spec="resnet-18", num_classes=2, in_channels=1, method={}
+    )
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
         with pytest.raises(UserError, match=r"cannot write .*best\.pt: File too large\. The checkpoint before it is"):
-            checkpoints.save("best.pt", nn.Linear(1000, 100), TrainingState(method_state={}))
+            checkpoints.save(checkpoints.folder.best, nn.Linear(1000, 100), TrainingState(method_state={}))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(tmp_path.iterdir())

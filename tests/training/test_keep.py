@@ -10,7 +10,7 @@ import torch
 from small_runs import assert_same, content, dying_after, run, small
 
 from classwise.core.errors import UserError
-from classwise.results.audit_result import read_config
+from classwise.core.run_folder import RunFolder
 from classwise.training.checkpoint import Checkpoints
 from classwise.training.train import Trained
 
@@ -83,7 +83,7 @@ def test_a_run_folder_of_a_version_without_the_setting_is_resumed(tmp_path: Path
     out = tmp_path / "run"
     with dying_after(4):
         run(small(tmp_path), out)
-    stored = read_config(out)
+    stored = RunFolder(out).config()
     del stored["train"]["keep"]
     (out / "config.toml").write_text(tomli_w.dumps(stored))
     assert len(run(small(tmp_path), out).history) == 2

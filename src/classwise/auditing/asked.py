@@ -18,9 +18,12 @@ import numpy as np
 from torch import nn
 
 from classwise import attacks as attack_files
-from classwise.auditing import folder as files
+from classwise.auditing.fingerprints import fingerprint_data, fingerprint_model
 from classwise.auditing.inputs import spec_of
+from classwise.core.errors import UserError
 from classwise.core.records import AttackInfo, digest
+from classwise.core.run_config import check_same, damaged
+from classwise.core.run_folder import AuditFolder
 from classwise.core.spec import number, written
 from classwise.core.storage import file_digest
 from classwise.data.images import Images
@@ -93,20 +96,27 @@ def in_folder(
         },
         "model": {
             "spec": asked.spec,
-            "fingerprint": files.fingerprint_model(job.model),
+            "fingerprint": fingerprint_model(job.model),
             "weights_sha256": asked.weights,
         },
         "data": {
             "name": job.images.name,
             "examples": len(job.images),
             "classes": list(job.images.class_names),
-            "fingerprint": files.fingerprint_data(job.images),
+            "fingerprint": fingerprint_data(job.images),
         },
         "attacks": {name: _described(info) for name, info in job.meta.attacks.items()},
         "command": {**asked.command, "confidence": confidence},
         "versions": dict(job.meta.versions),
     }
-    return dataclasses.replace(job, folder=folder, plan=files.settle(folder, config, plan, overwrite))
+    run = AuditFolder(folder)
+    stored = run.open_or_create({**config, "plan": vars(plan)}, overwrite)
+    try:
+        plan = evaluation.BatchPlan(**stored.pop("plan"))
+    except (KeyError, TypeError, UserError) as error:
+        raise damaged(run.config_file, str(error)) from error
+    check_same(folder, stored, config)
+    return dataclasses.replace(job, folder=run, plan=plan)
 
 
 def _described(info: AttackInfo) -> dict[str, Any]:

@@ -32,13 +32,11 @@ from classwise.auditing.inputs import (
 )
 from classwise.auditing.landscape import landscape as loss_slices
 from classwise.core.arguments import checked
-from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError, unknown
 from classwise.core.records import CLEAN, MOST_PROBS, Coverage, Meta, Protocol
-from classwise.core.run_folder import read_config
+from classwise.core.run_folder import AuditFolder
 from classwise.core.run_lock import one_writer
 from classwise.core.spec import Count, OpenShare, Seed, validate_fields
-from classwise.core.storage import write_text
 from classwise.core.threat import Norm
 from classwise.core.trust import trusting
 from classwise.core.version import __version__
@@ -140,14 +138,14 @@ def audit(
         if landscape and folder is not None:
             exact = dataclasses.replace(job.fast, amp=None)
             slices = loss_slices(exact, job.images, landscape, job.meta.eps, norm, seed=seed, device=job.device)
-            write_text(folder / "tables" / "landscape.csv", csv_text(slices))
+            AuditFolder(folder).write_table("landscape", slices)
     findings += [_acceleration(note) for note in job.fast.notes]
     timing = _timing(records.meta.stats, time.perf_counter() - begin, job)
     result = Audit(
         records,
         findings=tuple(findings),
         timing=timing,
-        config={} if folder is None else read_config(folder),
+        config={} if folder is None else AuditFolder(folder).config(),
         folder=folder,
         confidence=confidence,
         adversarially_trained=getattr(module, "adversarially_trained", None),

@@ -212,6 +212,7 @@ def figure(
     change: Annotated[list[str] | None, typer.Option("--set", "-s", help="An option of the figure: key=value; repeatable.")] = None,
 ) -> None:  # fmt: skip
     """Draw one figure of run folders, or of a study's folder, into a file, for a paper or a talk."""
+    from classwise.core.run_folder import kind_of
     from classwise.show import figures
     from classwise.show.figures import studied
     from classwise.show.page import page
@@ -220,7 +221,7 @@ def figure(
     if attack is not None:
         options["attack"] = attack
     kinds = figures.sources(name)
-    if "studies" in kinds and (len(kinds) == 1 or all(map(studied.is_study, runs))):
+    if "studies" in kinds and (len(kinds) == 1 or all(kind_of(run) == "study" for run in runs)):
         chart = figures.from_studies(name, studied.read(runs), **options)
     elif "histories" in kinds:
         chart = figures.from_histories(name, page.read(runs).histories, **options)

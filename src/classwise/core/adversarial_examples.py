@@ -20,7 +20,7 @@ import numpy as np
 
 from classwise.core.errors import UserError
 from classwise.core.records import Array
-from classwise.core.run_folder import attack_files
+from classwise.core.run_folder import AuditFolder
 from classwise.core.storage import atomic_write, file_digest
 
 KEYS = ("index", "label", "prediction", "survives", "exact", "rounded", "clean")
@@ -55,9 +55,8 @@ def intact(path: Path, digest: str | None) -> bool:
 
 def read(folder: Path, attack: str) -> dict[str, Array]:
     """All parts of one attack of a run folder. Folders written before clean images were kept have no `clean`."""
-    paths = attack_files(folder / "adversarial", attack)
     loaded = []
-    for path in paths:
+    for path in AuditFolder(folder).adversarial_files(attack):
         try:
             loaded.append(_load(path))
         except Exception as error:

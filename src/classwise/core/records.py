@@ -20,9 +20,10 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from classwise.core import run_folder, sealed
+from classwise.core import sealed
 from classwise.core.arguments import argument, checked
 from classwise.core.errors import UserError, unknown
+from classwise.core.record_parts import RecordParts
 
 Array = npt.NDArray[Any]
 Protocol = Literal["any", "final"]
@@ -298,16 +299,16 @@ class Records:
 
     @classmethod
     def _of_folder(cls, folder: Path) -> Records:
-        layout = run_folder.Layout.of(folder)
-        stored = [_stored(path) for path in layout.parts]
-        whole = _joined(layout.parts, [records for records, _ in stored])
+        found = RecordParts.of(folder)
+        stored = [_stored(path) for path in found.parts]
+        whole = _joined(found.parts, [records for records, _ in stored])
         infos = whole.meta.attacks
         if not all(ordered for _, ordered in stored):
-            infos = {name: infos[name] for name in layout.order(list(infos))}
+            infos = {name: infos[name] for name in found.order(list(infos))}
             whole = dataclasses.replace(whole, meta=dataclasses.replace(whole.meta, attacks=infos))
         survivors = [name for name, info in infos.items() if info.coverage == "standing"]
         searched = any(info.settings.get("find_worst") for info in infos.values())
-        layout.check_covered(whole.frame, list(infos), survivors, searched)
+        found.check_covered(whole.frame, list(infos), survivors, searched)
         return whole
 
 

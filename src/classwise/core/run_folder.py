@@ -1,159 +1,344 @@
-"""The files of an audit's run folder, as far as reading it goes: settings, parts in their order, and whether they are
-all there. Nothing here needs torch."""
+"""The run folder: the one place that knows the files of an audit, a search, a training and a study.
+
+    every run   config.toml          its settings: the same command resumes, another one is refused
+                job.json, log.txt    where a study started it: written when it is finished; what it printed
+    audit       records/*.parquet    the rows, part by part         adversarial/*.npz   the images found, if kept
+                summary.json, tables/*.csv   written at the end
+    search      records/*.parquet; worst.json and worst.csv, written at the end
+    training    last.pt, next.pt, previous.pt, best.pt, epochs/0014.pt   checkpoints (`training.checkpoint`)
+                history.csv          a row per epoch                remarks.json   what it says at its end
+    study       jobs.json, jobs/NAME/   what is to be done, and a run folder for each job
+                study.md, claims.json, tables/*.csv, figures/*.svg, data/*.csv   what was found
+
+Files appear whole or not at all (`core.storage`), and one process at a time writes (`core.run_lock`).
+"""
 
 from __future__ import annotations
 
+import json
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-import numpy as np
 import pandas as pd
 
-from classwise.core import spec
+from classwise.core.csv_files import csv_text, read_csv
 from classwise.core.errors import UserError
-from classwise.core.storage import safe_name
+from classwise.core.run_config import damaged, read_config, write_config
+from classwise.core.run_lock import LOCK, WRITER
+from classwise.core.storage import atomic_write, remove, safe_name, write_text
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+Kind = Literal["audit", "search", "training", "study"]
 
+_CONFIG, _JOB, _LOG = "config.toml", "job.json", "log.txt"
+_EPOCHS = tuple(f"epochs/{digits * '[0-9]'}.pt" for digits in (4, 5))  # not what others may have put there
 _PART = re.compile(r"(?P<place>\d+)-(?P<attack>.+)-(?P<number>\d{5})")
-_SECTIONS = ("audit", "model", "data", "attacks", "command", "versions", "plan")
-_NAMED = 5  # examples or files that an error names
-
-
-def part_name(place: int, attack: str, number: int) -> str:
-    """``01-pgd-20-00003``: sorts by attack in the order they ran, then by part."""
-    return f"{place:02d}-{safe_name(attack)}-{number:05d}"
-
-
-def attack_files(folder: Path, attack: str) -> list[Path]:
-    """The files of a folder that `part_name` gave the attack's name, whatever its place."""
-    named = ((path, _PART.fullmatch(path.stem)) for path in sorted(folder.glob("*")))
-    return [path for path, match in named if match is not None and match["attack"] == safe_name(attack)]
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The settings a run folder was made with; empty if they are not there."""
-    path = folder / "config.toml"
-    try:
-        config = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except (ValueError, OSError, RecursionError) as error:
-        raise damaged(path, str(error)) from error
-    tables = {name: config[name] for name in _SECTIONS if name in config and "method" not in config}
-    for name, table in {**tables, **{f"attacks.{k}": v for k, v in _table(tables.get("attacks")).items()}}.items():
-        if not isinstance(table, dict):
-            raise damaged(path, f"{name} is {table!r}, not a table")
-    return config
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two settings are equal; fingerprints of older runs are the first 16 digits of the whole ones."""
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, str) and isinstance(other, str) and spec.same(one, other):
-        return True
-    texts = sorted((str(one), str(other)), key=len)
-    short = tuple(map(len, texts)) == (16, 64) and texts[1].startswith(texts[0])
-    return bool(one == other) or short
-
-
-def damaged(path: Path, reason: str) -> UserError:
-    """An error for a config.toml that cannot be what was written."""
-    return UserError(
-        f"{path} is damaged ({reason}). Restore it from a copy, or begin the run from scratch with --overwrite."
-    )
-
-
-def _table(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 @dataclass(frozen=True)
-class Layout:
-    """A folder of parts, and the settings of its run as far as they are there."""
+class RunFolder:
+    """The folder of a run, and the files that every kind of run has.
 
-    folder: Path
-    parts: tuple[Path, ...]
-    config: Mapping[str, Any]
+    owned: patterns of all files that a run of this kind leaves, which ``--overwrite`` removes in this order.
+    results: what is never without its config.toml, in a word, and the patterns of its files.
+    """
+
+    path: Path
+
+    kind: ClassVar[str] = "run"
+    owned: ClassVar[tuple[str, ...]] = (_JOB, _LOG, _CONFIG)
+    results: ClassVar[tuple[str, tuple[str, ...]]] = ("files", ())
+
+    @property
+    def config_file(self) -> Path:
+        return self.path / _CONFIG
+
+    @property
+    def job_file(self) -> Path:
+        """Written last, when a job of a study is finished: its settings, time and memory."""
+        return self.path / _JOB
+
+    @property
+    def log_file(self) -> Path:
+        return self.path / _LOG
+
+    def config(self) -> dict[str, Any]:
+        """The settings the run was made with; empty if they are not there."""
+        return read_config(self.config_file)
+
+    def open_or_create(self, config: Mapping[str, Any], overwrite: bool = False) -> dict[str, Any]:
+        """Make the folder with these settings, or open the one that is there; return the settings it was made with.
+
+        overwrite: first remove all that a run has left here; other people's files stay.
+        """
+        self._refuse_other_kind()
+        try:
+            if overwrite:
+                remove(self.path, self.owned)
+            if not self.config_file.exists():
+                self._create(config)
+        except OSError as error:
+            raise UserError(f"cannot use {self.path} as a run folder: {error.strerror or error}.") from error
+        stored = self.config()
+        if not stored:
+            raise damaged(self.config_file, "it is empty")
+        return stored
+
+    def _create(self, config: Mapping[str, Any]) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"{self.path} is a file; --out must be a folder.")
+        word, patterns = self.results
+        if any(True for pattern in patterns for _ in self.path.glob(pattern)):
+            raise UserError(f"{self.path} holds {word} but no {_CONFIG}; choose another --out, or --overwrite.")
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_config(self.config_file, config)
+
+    def _refuse_other_kind(self) -> None:
+        try:
+            found = self.config()
+        except UserError:
+            return  # damaged: whoever reads it for its settings will say so
+        own = TrainingFolder.kind if "method" in found else AuditFolder.kind
+        if found and own != self.kind:
+            raise UserError(
+                f"{self.path} is the run folder of another kind, {own}; choose another --out for the {self.kind}."
+            )
+
+    def copy_from(self, other: RunFolder) -> None:
+        """Copy another run into this folder, config.toml last: a copy without it is unfinished, and is made again."""
+        later = {_CONFIG, LOCK, WRITER}
+        shutil.copytree(
+            other.path, self.path, ignore=lambda at, _: later if Path(at) == other.path else (), dirs_exist_ok=True
+        )
+        with atomic_write(self.config_file) as handle:
+            handle.write(other.config_file.read_bytes())
+
+    def write_table(self, name: str, table: pd.DataFrame, index: bool = False) -> None:
+        """One of the tables of an audit or a study."""
+        write_text(self.path / "tables" / f"{name}.csv", csv_text(table, index))
+
+
+@dataclass(frozen=True)
+class AuditFolder(RunFolder):
+    """The files of an audit, or of a search for the worst class."""
+
+    kind = "audit"
+    owned = (
+        _JOB, "summary.json", "worst.json", "worst.csv", "tables/*.csv", "adversarial/*.npz", "records/*.parquet",
+        "*/*.partial", _LOG, _CONFIG,
+    )  # fmt: skip
+    results = ("records", ("records/*.parquet",))
+
+    @property
+    def summary_file(self) -> Path:
+        return self.path / "summary.json"
+
+    @property
+    def search_file(self) -> Path:
+        """What a search found; an audit has none."""
+        return self.path / "worst.json"
+
+    @property
+    def records(self) -> Path:
+        """The folder of the parts."""
+        return self.path / "records"
+
+    @property
+    def adversarial(self) -> Path:
+        """The folder of the adversarial images."""
+        return self.path / "adversarial"
+
+    def part(self, place: int, attack: str, number: int) -> Path:
+        """The rows of an attack on a part of the data. Names sort by attack in the order they ran, then by part."""
+        return self.records / f"{place:02d}-{safe_name(attack)}-{number:05d}.parquet"
+
+    def search_part(self, number: int) -> Path:
+        """The rows of some of the images that a search has attacked."""
+        return self.records / f"worst-{number:05d}.parquet"
+
+    def search_parts(self) -> list[Path]:
+        return sorted(self.records.glob("worst-*.parquet"))
 
     @classmethod
-    def of(cls, folder: Path) -> Layout:
-        """Of a run folder, or of the folder of parts in it."""
-        records = folder / "records" if (folder / "records").is_dir() else folder
-        parts = tuple(sorted(records.glob("*.parquet")))
-        if not parts:
-            raise UserError(f"no records (*.parquet) in {records}. Is it a run folder of an audit that has begun?")
-        return cls(records, parts, read_config(records.parent if records.name == "records" else records))
+    def images_of(cls, part: Path) -> Path:
+        """The adversarial images of a part of the records."""
+        return cls(part.parents[1]).adversarial / f"{part.stem}.npz"
 
-    def order(self, names: Sequence[str]) -> list[str]:
-        """The attacks in the order they ran: that of config.toml, else of the numbers in the parts' names."""
-        asked = list(_table(self.config.get("attacks")))
-        if set(asked) >= set(names):
-            return [name for name in asked if name in names]
-        numbers = {m["attack"]: int(m["place"]) for m in map(_PART.fullmatch, (p.stem for p in self.parts)) if m}
-        return sorted(names, key=lambda name: (name != "clean", numbers.get(safe_name(name), len(numbers))))
+    def adversarial_files(self, attack: str) -> list[Path]:
+        """The files with adversarial images of an attack, whatever its place among the attacks."""
+        return [path for path in sorted(self.adversarial.glob("*")) if place_and_attack(path)[1] == safe_name(attack)]
 
-    def check_covered(
-        self, frame: pd.DataFrame, names: Sequence[str], survivors: Sequence[str], searched: bool
-    ) -> None:
-        """Raise, with what is missing or doubled, unless each attack has one row of each example it was shown.
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        _write_json(self.summary_file, summary)
 
-        survivors: the attacks that were shown only what no earlier one had broken.
-        searched: whether only some examples were attacked at all, by a search for the worst class.
-        """
-        problems = list(self._problems(frame, names, survivors, searched))
-        if problems:
-            absent = [] if searched else self._absent(names)
-            files = f" Not there: {_some(absent)}." if absent else ""
+    def write_search(self, summary: Mapping[str, Any], table: pd.DataFrame) -> None:
+        _write_json(self.search_file, summary)
+        write_text(self.path / "worst.csv", csv_text(table))
+
+
+@dataclass(frozen=True)
+class TrainingFolder(RunFolder):
+    """The files of a training.
+
+    A checkpoint is written as `next` and only then takes the place of `last`, which is kept as `previous`.
+    """
+
+    kind = "training"
+    results = ("checkpoints", ("history.csv", "last.pt", "next.pt", "previous.pt", "best.pt", *_EPOCHS))
+    #: W&B has a folder of its own for every run.
+    beside = ("not_finite_*.pt", "tensorboard/events.out.tfevents.*", "mlflow-run.txt", "wandb-run.txt")
+    owned = (_JOB, _CONFIG, *results[1], *beside, "*.partial", _LOG, "remarks.json")
+
+    @property
+    def history_file(self) -> Path:
+        return self.path / "history.csv"
+
+    @property
+    def remarks_file(self) -> Path:
+        return self.path / "remarks.json"
+
+    @property
+    def last(self) -> Path:
+        """The checkpoint to resume from."""
+        return self.path / "last.pt"
+
+    @property
+    def next(self) -> Path:
+        return self.path / "next.pt"
+
+    @property
+    def previous(self) -> Path:
+        return self.path / "previous.pt"
+
+    @property
+    def best(self) -> Path:
+        """The checkpoint that the recipe's rule chose on validation data."""
+        return self.path / "best.pt"
+
+    def epoch(self, number: int) -> Path:
+        """Where the model of an epoch, counted from 1, is kept."""
+        return self.path / "epochs" / f"{number:04}.pt"
+
+    def kept_epochs(self) -> list[int]:
+        """The epochs whose models are kept."""
+        return sorted(int(path.stem) for path in self.path.glob("epochs/*.pt") if path.stem.isdecimal())
+
+    def checkpoint(self, which: str | int) -> Path:
+        """The file of a model: "best", "last", or of an epoch that was kept, by its number."""
+        if isinstance(which, str):
+            return self.path / f"{which}.pt"
+        if not (path := self.epoch(which)).is_file():
+            kept = ", ".join(map(str, self.kept_epochs())) or "none"
             raise UserError(
-                f"the records in {self.folder} do not hold each example once: {'; '.join(problems)}.{files} Repeat the "
-                "audit's command, which computes what is missing; remove files that do not belong there."
+                f"{self.path} does not keep epoch {which}; it keeps {kept}. Train with train.keep = {which} (every "
+                f"{which} epochs) or all."
             )
+        return path
 
-    def _problems(
-        self, frame: pd.DataFrame, names: Sequence[str], survivors: Sequence[str], searched: bool
-    ) -> Iterator[str]:
-        rows = {name: frame[(frame["attack"] == name).to_numpy()] for name in names}
-        for name, own in rows.items():
-            if (twice := own["index"].duplicated()).any():
-                yield f"{name} has examples twice: {_some(own['index'][twice])}"
-        if "clean" not in rows:
-            return
-        everything = rows["clean"]["index"].to_numpy()
-        count = _table(self.config.get("data")).get("examples")
-        if count is not None and count != len(set(everything.tolist())):
-            yield f"clean has {len(set(everything.tolist()))} of {count} examples"
-        left = everything[(rows["clean"]["label"] == rows["clean"]["prediction"]).to_numpy()]
-        for name in (name for name in names if name != "clean"):
-            own = rows[name]
-            seen = own["index"].to_numpy()
-            expected = left if name in survivors else everything
-            if searched and name == next((n for n in names if n != "clean"), None):
-                expected = np.intersect1d(left, seen)
-            if (missing := np.setdiff1d(expected, seen)).size:
-                yield f"{name} lacks {missing.size} of {len(expected)} examples: {_some(missing)}"
-            if (other := np.setdiff1d(seen, expected)).size:
-                yield f"{name} has {other.size} examples that it was not shown: {_some(other)}"
-            left = np.setdiff1d(
-                expected if name in survivors else left, own["index"][own["label"] != own["prediction"]]
-            )
+    @staticmethod
+    def which(checkpoint: Path) -> str | int:
+        """Which model of a training a checkpoint is, as `checkpoint` takes it."""
+        kept = checkpoint.parent.name == "epochs" and checkpoint.stem.isdecimal()
+        return int(checkpoint.stem) if kept else checkpoint.stem
 
-    def _absent(self, names: Sequence[str]) -> list[str]:
-        """Parts that the plan asks for and the folder lacks."""
-        examples, part = (_table(self.config.get(k)).get(n) for k, n in (("data", "examples"), ("plan", "part")))
-        if not isinstance(examples, int) or not isinstance(part, int) or part < 1:
+    def not_finite(self, rank: int) -> Path:
+        """The batch that the training diverged on, in the process of that rank."""
+        return self.path / f"not_finite_{rank}.pt"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The folder of TensorBoard's events."""
+        return self.path / "tensorboard"
+
+    def tracker_id(self, tracker: str) -> Path:
+        """Where the id that a run has with a tracker, "mlflow" or "wandb", is kept."""
+        return self.path / f"{tracker}-run.txt"
+
+    def history(self) -> pd.DataFrame:
+        """One row per epoch."""
+        path = self.history_file
+        if not path.is_file():
+            raise UserError(f"{self.path} has no {path.name}: it is no training, or none of its epochs has finished.")
+        try:
+            return read_csv(path)
+        except (ValueError, OSError) as error:  # pandas' own errors of parsing and of empty files are ValueErrors
+            raise UserError(f"cannot read {path}: {error}. Is its first epoch over?") from error
+
+    def write_history(self, history: pd.DataFrame) -> None:
+        write_text(self.history_file, csv_text(history))
+
+    def remarks(self) -> list[str]:
+        """What the training said at its end; nothing where it has not ended, or said nothing."""
+        path = self.remarks_file
+        if not path.is_file():
             return []
-        numbers = range(-(-examples // part))
-        wanted = (part_name(at, name, n) for at, name in enumerate(names) for n in numbers)
-        return [f"{name}.parquet" for name in wanted if not (self.folder / f"{name}.parquet").exists()]
+        try:
+            return [str(sentence) for sentence in json.loads(path.read_text(encoding="utf-8"))]
+        except (OSError, ValueError) as error:
+            raise UserError(f"cannot read {path}: {error}. Delete it to do without.") from error
+
+    def write_remarks(self, remarks: Sequence[str]) -> None:
+        write_text(self.remarks_file, json.dumps(remarks, indent=1, ensure_ascii=False))
 
 
-def _some(values: Any) -> str:
-    shown = [str(value) for value in values]
-    return ", ".join(shown[:_NAMED]) + (f", … ({len(shown)} in all)" if len(shown) > _NAMED else "")
+@dataclass(frozen=True)
+class StudyFolder(RunFolder):
+    """The files of a study; each of its jobs has a run folder of its own."""
+
+    kind = "study"
+
+    @property
+    def jobs_file(self) -> Path:
+        """The jobs, and where their data are."""
+        return self.path / "jobs.json"
+
+    @property
+    def page(self) -> Path:
+        """Written last, when the study is finished."""
+        return self.path / "study.md"
+
+    @property
+    def claims_file(self) -> Path:
+        return self.path / "claims.json"
+
+    @property
+    def slurm(self) -> Path:
+        """Where a cluster's scheduler keeps its own files."""
+        return self.path / "slurm"
+
+    def job(self, name: str) -> RunFolder:
+        return RunFolder(self.path / "jobs" / name)
+
+    def figure(self, name: str) -> Path:
+        return self.path / "figures" / f"{name}.svg"
+
+    def figure_data(self) -> list[Path]:
+        """The tables that the figures were drawn from, by the figures' names."""
+        return sorted((self.path / "data").glob("*.csv"))
+
+    def write_figure_data(self, name: str, table: pd.DataFrame) -> None:
+        write_text(self.path / "data" / f"{name}.csv", csv_text(table))
+
+
+def place_and_attack(path: Path) -> tuple[int, str]:
+    """The place among the attacks and the attack (as in file names) that a part is of; -1 and "" of other files."""
+    match = _PART.fullmatch(path.stem)
+    return (-1, "") if match is None else (int(match["place"]), match["attack"])
+
+
+def kind_of(path: Path) -> Kind | None:
+    """What a folder is the finished run of, by the files that are there."""
+    marks: dict[Kind, Path] = {
+        "study": StudyFolder(path).page,
+        "search": AuditFolder(path).search_file,
+        "audit": AuditFolder(path).summary_file,
+        "training": TrainingFolder(path).history_file,
+    }
+    return next((kind for kind, mark in marks.items() if mark.is_file()), None)
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")

@@ -31,7 +31,7 @@ class Attacked:
         """What an earlier run left in the folder; nothing without one."""
         place = {index: row for row, index in enumerate(job.images.positions.tolist())}
         made = cls(job, place, np.zeros(len(job.images), bool), np.zeros(len(job.images), bool))
-        for path in [] if job.folder is None else sorted(job.folder.glob("records/worst-*.parquet")):
+        for path in [] if job.folder is None else job.folder.search_parts():
             part = made._complete(path)
             if part is None:
                 _discard(path)
@@ -88,7 +88,7 @@ class Attacked:
         )
         part = part.take(np.flatnonzero((part.frame["attack"] != CLEAN).to_numpy()))
         if job.folder is not None:
-            paths = ((n, job.folder / "records" / f"worst-{n:05d}.parquet") for n in itertools.count())
+            paths = ((n, job.folder.search_part(n)) for n in itertools.count())
             number, path = next((n, path) for n, path in paths if not path.exists())
             about = Part("", number, digest(np.sort(job.images.positions[rows])))
             run.write_part(dataclasses.replace(part, meta=dataclasses.replace(part.meta, part=about)), path)

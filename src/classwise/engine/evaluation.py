@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from classwise import attacks as attack_files
 from classwise.attacks.attack import Attack, Model, evaluations, needs_gradient
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Array, AttackInfo, Coverage, Meta, Protocol
+from classwise.core.run_folder import AuditFolder
 from classwise.core.threat import Norm
 from classwise.data.images import Images
 from classwise.engine.attack_copy import AttackCopy, channels_last
@@ -68,7 +68,7 @@ class Evaluation:
     radii: Mapping[str, Array] = field(default_factory=dict)
     after: Mapping[str, str] = field(default_factory=dict)
     save_adversarial: bool = False
-    folder: Path | None = None
+    folder: AuditFolder | None = None
     report: Callable[[str, int], None] = field(default=lambda attack, finished: None)
 
     def standing(self, attack: str) -> bool:

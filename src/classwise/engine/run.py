@@ -22,7 +22,7 @@ from classwise.attacks.clean import Clean
 from classwise.core import adversarial_examples
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, COLUMNS, Array, Meta, Part, Records, digest
-from classwise.core.run_folder import part_name
+from classwise.core.run_folder import AuditFolder
 from classwise.data.images import Images, IntArray
 from classwise.engine.active_set import AttackResult, Verifier
 from classwise.engine.evaluation import Evaluation
@@ -37,7 +37,7 @@ def evaluate(job: Evaluation) -> Records:
         rows = np.arange(begin, min(begin + job.plan.part, len(job.images)))
         before: dict[str, Records] = {}
         for place, (name, attack) in enumerate(attacks.items()):
-            path = None if job.folder is None else job.folder / "records" / f"{part_name(place, name, number)}.parquet"
+            path = None if job.folder is None else job.folder.part(place, name, number)
             records = None if path is None else _finished(job, name, number, rows, before, path)
             if records is None:
                 records = _attack_part(job, name, attack, number, rows, before, path)
@@ -86,17 +86,12 @@ def _write_points(
         x = (torch.from_numpy(adversarial_examples.rounded(exact[rows])).float() / 255).to(job.device)
         y = torch.from_numpy(broken.labels[rows]).to(job.device)
         prediction[rows] = verifier(x, x, y, torch.zeros(len(x), device=job.device))["prediction"].cpu().numpy()
-    place = _points_path(path)
+    place = AuditFolder.images_of(path)
     try:
         written = adversarial_examples.write(place, name, broken.positions, broken.labels, prediction, exact, clean)
     except OSError as error:
         raise cannot_write(place, error) from error
     return {"kept": len(found), "survive_rounding": int((prediction != broken.labels).sum())}, written
-
-
-def _points_path(path: Path) -> Path:
-    """Where the adversarial images of a part of the records are kept."""
-    return path.parent.parent / "adversarial" / f"{path.stem}.npz"
 
 
 def _finished(
@@ -121,7 +116,7 @@ def _finished(
         and (records.probs is not None) == job.probs
     )
     if fits and job.save_adversarial and name != CLEAN:
-        fits = adversarial_examples.intact(_points_path(path), part.points)
+        fits = adversarial_examples.intact(AuditFolder.images_of(path), part.points)
     # Files written before the order of the attacks was kept have it sorted.
     ordered = dataclasses.replace(records.meta, attacks=job.meta.attacks)
     return dataclasses.replace(records, meta=ordered) if fits else None

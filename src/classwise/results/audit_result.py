@@ -15,13 +15,12 @@ import pandas as pd
 from classwise import metrics
 from classwise.core import adversarial_examples
 from classwise.core.arguments import checked
-from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError, unknown
 from classwise.core.format import interval, percent
 from classwise.core.records import CLEAN, WORST_CASE, Array, Records
-from classwise.core.run_folder import read_config
+from classwise.core.run_folder import AuditFolder, kind_of
 from classwise.core.spec import number
-from classwise.core.storage import safe_name, write_text
+from classwise.core.storage import safe_name
 from classwise.metrics import confusion as confusion_metric
 from classwise.metrics import curve as curve_metric
 from classwise.metrics import worst as worst_metric
@@ -30,8 +29,6 @@ from classwise.results.finding import Finding
 from classwise.results.verdict import Verdict
 
 SCHEMA = 3  # of summary.json; docs/summary.md describes it
-#: What a training says at its end, in its run folder: a list of sentences.
-REMARKS = "remarks.json"
 
 
 @dataclass(frozen=True)
@@ -170,14 +167,14 @@ class Audit:
 
     def save(self, folder: Path) -> None:
         """Write summary.json and one CSV per attack into the folder; the records are there already."""
-        write_text(folder / "summary.json", json.dumps(self.summary(), indent=1, allow_nan=False) + "\n")
+        run = AuditFolder(folder)
+        run.write_summary(self.summary())
         for name in dict.fromkeys((*self.names, self.headline)):
-            safe = safe_name(name)
-            write_text(folder / "tables" / f"{safe}.csv", csv_text(self.by_class(name)))
-            write_text(folder / "tables" / f"{safe}-confusion.csv", csv_text(self.confusion(name), index=True))
+            run.write_table(safe_name(name), self.by_class(name))
+            run.write_table(f"{safe_name(name)}-confusion", self.confusion(name), index=True)
         if self.has_curve:
-            write_text(folder / "tables" / "curve.csv", csv_text(self.curve()))
-            write_text(folder / "tables" / "areas.csv", csv_text(self.areas()))
+            run.write_table("curve", self.curve())
+            run.write_table("areas", self.areas())
 
     @classmethod
     @checked
@@ -185,7 +182,7 @@ class Audit:
         """A finished audit from its run folder."""
         folder = Path(folder)
         stored = _read_summary(folder)
-        return cls(Records.read(folder), config=read_config(folder), folder=folder, **stored)
+        return cls(Records.read(folder), config=AuditFolder(folder).config(), folder=folder, **stored)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the verdict, and the classes from the weakest on."""
@@ -214,9 +211,9 @@ class Audit:
 
 def _read_summary(folder: Path) -> dict[str, Any]:
     """What of a finished audit is not computed from its records, as fields of `Audit`."""
-    path = folder / "summary.json"
+    path = AuditFolder(folder).summary_file
     try:
-        if (folder / "worst.json").is_file():
+        if kind_of(folder) == "search":
             raise UserError(
                 f"{folder} holds a search for the worst class, not an audit. See its worst.json and worst.csv, or "
                 "repeat the search's command to see it again (nothing is attacked twice)."
@@ -258,14 +255,3 @@ def unique_names(folders: Sequence[str | Path]) -> list[str]:
             raise UserError(f"the run {folders[place]} is given twice; give each run once.")
     depth = next(d for d in range(1, 10_000) if len({own[-d:] for own in parts}) == len(parts))
     return ["/".join(own[-depth:]) for own in parts]
-
-
-def refuse_other_kind(folder: Path, kind: str) -> None:
-    """Raise where a folder is the run folder of something else than an "audit" or a "training", whichever is wanted."""
-    try:
-        found = read_config(folder)
-    except UserError:
-        return  # damaged: whoever reads it for its settings will say so
-    own = "training" if "method" in found else "audit"
-    if found and own != kind:
-        raise UserError(f"{folder} is the run folder of another kind, {own}; choose another --out for the {kind}.")

@@ -9,7 +9,7 @@ import numpy as np
 
 from classwise.core.errors import UserError, unknown
 from classwise.core.records import CLEAN, WORST_CASE, AttackInfo, Records
-from classwise.core.run_folder import same
+from classwise.core.run_config import same
 from classwise.results.audit_result import Audit
 
 _NAMED = 5  # differences an error or a note names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from classwise.core.csv_files import csv_text
 from classwise.core.format import interval, level, percent
 from classwise.core.records import CLEAN, Array, Records
-from classwise.core.storage import write_text
+from classwise.core.run_folder import AuditFolder
 from classwise.results.finding import Finding
 from classwise.stats import confidence_sequences
 from classwise.stats.confidence_sequences import Standing
@@ -123,8 +121,7 @@ class SearchResult:
 
     def save(self, folder: Path) -> None:
         """Write worst.json and worst.csv into the folder; the records are there already."""
-        write_text(folder / "worst.json", json.dumps(self.summary(), indent=1, allow_nan=False) + "\n")
-        write_text(folder / "worst.csv", csv_text(self.by_class()))
+        AuditFolder(folder).write_search(self.summary(), self.by_class())
 
     def __str__(self) -> str:
         share = f"{self.passes:,} passes, about {percent(self.passes / max(self.full_passes, 1), 0)} of a full audit's"

@@ -17,6 +17,7 @@ import pandas as pd
 
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Records
+from classwise.core.run_folder import TrainingFolder
 from classwise.core.storage import safe_name
 from classwise.metrics import accuracy, average, cv, widening, worst
 from classwise.results.audit_result import Audit
@@ -219,9 +220,9 @@ def _history(done: Done, model: ModelUnderStudy) -> pd.DataFrame | None:
         rows = [{"epoch": epoch, **accuracies(own.rows(CLEAN), own.rows())} for epoch, own in audits.items()]
         return pd.DataFrame(rows)
     folder = done.folder(model.name) if model.training is not None else Path(model.checkpoint).parent
-    if not (folder / "history.csv").is_file():
+    if not TrainingFolder(folder).history_file.is_file():
         return None
-    history = epochs_figure.read(folder)
+    history = TrainingFolder(folder).history()
     return history if "worst_class" in history else None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ from classwise.training import history
 from classwise.training.augment import Augment
 from classwise.training.averaging import Averaging, averaged, estimate_batch_norm
 from classwise.training.batches import Source
-from classwise.training.checkpoint import BEST, Checkpoints, of_epoch
+from classwise.training.checkpoint import Checkpoints
 from classwise.training.epoch_records import EpochRecords, meta_of, to_records
 from classwise.training.interrupt import StopRequest, interruptible
 from classwise.training.progress_display import ProgressDisplay
@@ -192,23 +193,23 @@ def _check_overfitting(training: Training, phase: PhaseData, state: TrainingStat
 def _save(training: Training, state: TrainingState, shown: nn.Module, valid: Records | None) -> None:
     """best.pt where this epoch is the best so far by the recipe's rule, the epoch's own checkpoint where it is kept,
     then last.pt and history.csv: what a kill leaves out is written again when the training resumes."""
-    recipe = training.train_step.recipe
+    recipe, folder = training.train_step.recipe, training.checkpoints.folder
     if state.stopped is None and (valid is not None or recipe.validate.select == "last"):
         losses = state.method_state.get("loss")
         score = history.score(recipe.validate.select, state.epoch, valid, training.attacks, losses)
         if state.best is None or score > state.best:
             state.best, state.best_epoch = score, state.epoch
-            _save_as(BEST, training, state, shown)
+            _save_as(folder.best, training, state, shown)
     elif state.stopped is not None and state.best is None:  # stopped before the first validation
-        _save_as(BEST, training, state, shown)
+        _save_as(folder.best, training, state, shown)
     if state.stopped is None and recipe.train.keeps(state.epoch):
-        _save_as(of_epoch(state.epoch), training, state, shown)
+        _save_as(folder.epoch(state.epoch), training, state, shown)
     _save_last(training, state)
 
 
-def _save_as(name: str, training: Training, state: TrainingState, shown: nn.Module) -> None:
+def _save_as(path: Path, training: Training, state: TrainingState, shown: nn.Module) -> None:
     if training.train_step.processes.first:
-        training.checkpoints.save(name, shown, state)
+        training.checkpoints.save(path, shown, state)
 
 
 def _save_last(training: Training, state: TrainingState) -> None:

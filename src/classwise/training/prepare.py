@@ -13,6 +13,7 @@ from torch import nn
 from classwise import attacks as attack_files
 from classwise import methods
 from classwise.core.errors import UserError
+from classwise.core.run_folder import TrainingFolder
 from classwise.data import from_user
 from classwise.data import load as load_data
 from classwise.data.images import Images
@@ -109,10 +110,10 @@ def prepare(
         synced_copy=dataclasses.replace(synced_copy, fast=dataclasses.replace(synced_copy.fast, multiple=1)),
         scaler=torch.amp.GradScaler(device.type, enabled=part.amp == "float16"),
         processes=processes,
-        folder=folder,
+        folder=TrainingFolder(folder),
     )
     checkpoints = Checkpoints(
-        folder=folder,
+        folder=TrainingFolder(folder),
         spec=chosen.model.spec,
         num_classes=kept.num_classes,
         in_channels=example.shape[1],

@@ -23,11 +23,11 @@ from typing import Any, Literal
 import tomli_w
 
 from classwise import attacks, methods
-from classwise.auditing.folder import plain
 from classwise.core import spec
 from classwise.core.errors import UserError, unknown
 from classwise.core.format import radius
 from classwise.core.registry import Registry
+from classwise.core.run_config import plain
 from classwise.core.spec import Count, Fraction, Natural, NonNegative, OpenShare, Positive, Seed, Share
 from classwise.core.threat import Norm, Threat
 from classwise.core.user_files import IN_FILE

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from classwise.core.errors import UserError
-from classwise.core.run_folder import read_config
+from classwise.core.run_folder import TrainingFolder
 
 
 def recipe_of(folder: Path | None) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def root_of(folder: Path) -> Path | None:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    config = read_config(folder)
+    config = TrainingFolder(folder).config()
     if "method" not in config:
         raise UserError(
             f"{folder} is no run folder of a training (its config.toml has no method); begin one with --out."

@@ -7,7 +7,6 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from classwise.attacks.attack import Model
 from classwise.core import rng
 from classwise.core.errors import UserError
+from classwise.core.run_folder import TrainingFolder
 from classwise.core.storage import atomic_write
 from classwise.engine.attack_copy import AMP, SyncedAttackCopy, channels_last, trains_channels_last
 from classwise.methods.method import Batch, Loss, State
@@ -26,8 +26,6 @@ from classwise.training.optimizer import set_rate
 from classwise.training.processes import Processes
 from classwise.training.recipe import Recipe
 from classwise.training.schedule import Schedule
-
-NOT_FINITE = "not_finite_{}.pt"  # the batch that a training diverged on, and the process it was in
 
 
 @dataclass(kw_only=True)
@@ -43,7 +41,7 @@ class TrainStep:
     synced_copy: SyncedAttackCopy
     scaler: torch.amp.GradScaler
     processes: Processes
-    folder: Path | None = None
+    folder: TrainingFolder | None = None
 
     @property
     def device(self) -> torch.device:
@@ -180,9 +178,9 @@ class TrainStep:
             f"training has diverged.{saved} Lower the learning rate, clip gradients (train.clip), or check the data."
         )
 
-    def _keep(self, batch: Batch, examples: Examples, loss: Loss, folder: Path) -> str:
+    def _keep(self, batch: Batch, examples: Examples, loss: Loss, folder: TrainingFolder) -> str:
         """Write down the batch that the training diverged on; returns a sentence about it."""
-        path = folder / NOT_FINITE.format(self.processes.rank)
+        path = folder.not_finite(self.processes.rank)
         content = {
             "x": batch.x, "x_adv": batch.x_adv, "y": batch.y, "index": torch.from_numpy(examples.index),
             "loss": loss.value.detach(), "logits": loss.logits.detach(), "weights": self.model.state_dict(),

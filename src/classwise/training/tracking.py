@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from classwise.auditing.folder import flat
 from classwise.core.errors import UserError, unknown
 from classwise.core.extras import package
+from classwise.core.run_config import flat
+from classwise.core.run_folder import TrainingFolder
 from classwise.core.storage import atomic_write
 
 Row: TypeAlias = Mapping[str, float | str]
@@ -63,7 +64,8 @@ class TensorBoard:
         _package("tensorboard")
         writer = _package("tensorboard", "torch.utils.tensorboard").SummaryWriter
         # Purging hides what an earlier process wrote of epochs that come again.
-        self.writer = writer(str(folder / "tensorboard"), purge_step=None if resumed is None else resumed + 1)
+        purge = None if resumed is None else resumed + 1
+        self.writer = writer(str(TrainingFolder(folder).tensorboard), purge_step=purge)
         if resumed is None:
             lines = (f"    {key} = {value}" for key, value in flat(config).items())
             self.writer.add_text("config", "\n".join((name, "", *lines)), 0)
@@ -86,7 +88,7 @@ class MLflow:
     def __init__(self, folder: Path, name: str, config: Mapping[str, Any], resumed: int | None) -> None:
         self.mlflow = _package("mlflow")
         self.client = self.mlflow.MlflowClient()  # the client, because the user may have an active run of their own
-        self.run, known = _identity(folder / "mlflow-run.txt", resumed, self._new_run(name))
+        self.run, known = _identity(TrainingFolder(folder).tracker_id("mlflow"), resumed, self._new_run(name))
         self.done = 0
         if known:
             self.client.update_run(self.run, status="RUNNING")
@@ -127,7 +129,7 @@ class Wandb:
 
     def __init__(self, folder: Path, name: str, config: Mapping[str, Any], resumed: int | None) -> None:
         wandb = _package("wandb")
-        run, _ = _identity(folder / "wandb-run.txt", resumed, lambda: uuid.uuid4().hex[:12])
+        run, _ = _identity(TrainingFolder(folder).tracker_id("wandb"), resumed, lambda: uuid.uuid4().hex[:12])
         project = None if os.environ.get("WANDB_PROJECT") else _EXPERIMENT
         settings = {"name": name, "config": flat(config), "dir": str(folder), "resume": "allow"}
         self.run = wandb.init(id=run, project=project, reinit="create_new", **settings)

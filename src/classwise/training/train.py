@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import tomli_w
 import torch
 from rich.console import Console
 from rich.text import Text
@@ -18,45 +16,27 @@ from torch import nn
 
 from classwise import methods
 from classwise.auditing.audit import audit
-from classwise.auditing.folder import check_same, fingerprint_data, fingerprint_model, plain
+from classwise.auditing.fingerprints import fingerprint_data, fingerprint_model
 from classwise.auditing.inputs import default_device
 from classwise.core.arguments import checked
-from classwise.core.csv_files import read_csv
 from classwise.core.errors import UserError
-from classwise.core.run_folder import read_config
+from classwise.core.run_config import check_same, plain
+from classwise.core.run_folder import TrainingFolder
 from classwise.core.run_lock import writing
-from classwise.core.storage import remove, write_text
 from classwise.core.trust import trusting
 from classwise.models import load_model, read_checkpoint
 from classwise.models.check import usable
 from classwise.models.loading import names_code
-from classwise.results.audit_result import REMARKS, Audit, refuse_other_kind
+from classwise.results.audit_result import Audit
 from classwise.training import recipe
 from classwise.training.audit_command import audit_command, audit_data
-from classwise.training.checkpoint import (
-    BEST,
-    LAST,
-    NEXT,
-    PREVIOUS,
-    checkpoint_of,
-    kept_epochs,
-    of_epoch,
-)
 from classwise.training.loop import Training, fit
 from classwise.training.prepare import examples, idle, network_of, prepare, split_off
 from classwise.training.processes import joined, local_device, restarted
 from classwise.training.progress_display import ProgressDisplay, show_trained
 from classwise.training.recipe import Recipe
 from classwise.training.state import TrainingState
-from classwise.training.step import NOT_FINITE
 from classwise.training.tracking import open_trackers
-
-_FILES = ("config.toml", "history.csv", LAST, NEXT, PREVIOUS, BEST)
-#: What trackers and studies leave beside them; W&B has a folder of its own for every run.
-_BESIDE = (
-    NOT_FINITE.format("*"), "*.partial", "tensorboard/events.out.tfevents.*", "mlflow-run.txt", "wandb-run.txt",
-    "job.json", "log.txt", REMARKS,
-)  # fmt: skip
 
 
 @checked
@@ -106,7 +86,8 @@ def train(
             if model is None:  # one's own may begin with other random weights each time; the checkpoint's count
                 marks["weights"] = fingerprint_model(network)
             config = {**chosen.settings(), "fingerprint": marks, "run": _circumstances(root, data, model)}
-            _settle(folder, config, overwrite and not restarted())
+            stored = TrainingFolder(folder).open_or_create(config, overwrite and not restarted())
+            _check_same(folder, stored, config)
             training.checkpoints.finish()
         processes.wait()
         start = _where(training, start)
@@ -120,26 +101,8 @@ def train(
             fit(training, start, display)
         processes.wait()
         if processes.first and (remarks := Trained(folder).remarks()):
-            write_text(folder / REMARKS, json.dumps(remarks, indent=1, ensure_ascii=False))
+            TrainingFolder(folder).write_remarks(remarks)
     return Trained(folder, root, quiet=not processes.first, trust=trust or names_code(chosen.model.spec))
-
-
-def _settle(folder: Path, config: dict[str, Any], overwrite: bool) -> None:
-    """Make the run folder, or check that it was made by the same recipe on the same data."""
-    refuse_other_kind(folder, "training")
-    try:
-        if overwrite:
-            kept = [of_epoch(epoch) for epoch in kept_epochs(folder)]
-            remove(folder, (*_FILES, *_BESIDE, *kept))
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot use {folder} as a run folder: {error.strerror or error}.") from error
-    if stored := read_config(folder):
-        _check_same(folder, stored, config)
-        return
-    if kept_epochs(folder) or any((folder / name).exists() for name in _FILES):
-        raise UserError(f"{folder} holds checkpoints but no config.toml; choose another --out, or --overwrite.")
-    write_text(folder / "config.toml", tomli_w.dumps(plain(config)))
 
 
 def _circumstances(root: str | Path | None, data: Any, model: nn.Module | None) -> dict[str, Any]:
@@ -190,15 +153,12 @@ class Trained:
     @property
     def history(self) -> pd.DataFrame:
         """One row per epoch: accuracies of every class, the method's class-wise state, worst, CV, MCD, lr, time."""
-        path = self.folder / "history.csv"
-        if not path.is_file():
-            raise UserError(f"{self.folder} has no history.csv: no epoch has been finished there.")
-        return read_csv(path)
+        return TrainingFolder(self.folder).history()
 
     @property
     def best(self) -> Path:
         """The checkpoint that the recipe's rule chose on validation data."""
-        return self.folder / BEST
+        return TrainingFolder(self.folder).best
 
     @property
     def best_epoch(self) -> int:
@@ -213,12 +173,12 @@ class Trained:
     @property
     def last(self) -> Path:
         """The checkpoint after the last epoch."""
-        return self.folder / LAST
+        return TrainingFolder(self.folder).last
 
     @property
     def config(self) -> dict[str, Any]:
         """The whole recipe, defaults included."""
-        return read_config(self.folder)
+        return TrainingFolder(self.folder).config()
 
     def remarks(self) -> tuple[str, ...]:
         """Why the training ended early, if it did, and what the method says of its state, such as WAT's bound."""
@@ -246,11 +206,11 @@ class Trained:
     @property
     def epochs(self) -> list[int]:
         """The epochs whose models were kept (train.keep)."""
-        return kept_epochs(self.folder)
+        return TrainingFolder(self.folder).kept_epochs()
 
     def checkpoint(self, which: str | int = "best") -> Path:
         """The file of a model: "best", "last", or of an epoch that was kept, by its number."""
-        return self.folder / f"{which}.pt" if isinstance(which, str) else checkpoint_of(self.folder, which)
+        return TrainingFolder(self.folder).checkpoint(which)
 
     def model(self, which: str | int = "best", device: str | torch.device | None = None) -> nn.Module:
         """The trained model, "best", "last", or of an epoch that was kept, in eval mode."""

@@ -16,6 +16,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, AttackInfo, Meta, Records
+from classwise.core.run_folder import TrainingFolder
 from classwise.metrics import accuracy
 from classwise.results.audit_result import Audit
 from classwise.show import figures
@@ -393,12 +394,12 @@ def test_an_epoch_whose_validation_was_skipped_is_left_out() -> None:
 
 def test_a_history_is_read_from_its_folder(tmp_path: Path) -> None:
     history(**{"robust:x:y": [0.1, 0.2]}).to_csv(tmp_path / "history.csv", index=False)
-    assert epochs.by_class(epochs.read(tmp_path), "robust")["class"].unique().tolist() == ["a", "b", "x:y"]
-    with pytest.raises(UserError, match=r"holds no history\.csv"):
-        epochs.read(tmp_path / "nowhere")
+    assert epochs.by_class(TrainingFolder(tmp_path).history(), "robust")["class"].unique().tolist() == ["a", "b", "x:y"]
+    with pytest.raises(UserError, match=r"has no history\.csv"):
+        TrainingFolder(tmp_path / "nowhere").history()
     (tmp_path / "history.csv").write_text("")
     with pytest.raises(UserError, match="Is its first epoch over"):
-        epochs.read(tmp_path)
+        TrainingFolder(tmp_path).history()
 
 
 def test_the_state_drawn_is_what_moves() -> None:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Literal
 
 import altair as alt
 import numpy as np
 import pandas as pd
 
-from classwise.core.csv_files import read_csv
 from classwise.core.errors import UserError
 from classwise.show.figures.lines import Domain, draw_lines
 from classwise.show.figures.style import Chart, side_by_side
@@ -106,14 +104,3 @@ def from_history(
 
 def _common_top(tables: Sequence[pd.DataFrame]) -> float:
     return max(map(_upper, tables), default=1.0)
-
-
-def read(folder: str | Path) -> pd.DataFrame:
-    """The history in the run folder of a training."""
-    path = Path(folder) / "history.csv"
-    if not path.is_file():
-        raise UserError(f"{folder} holds no history.csv: it is not the run folder of a training, or none has finished.")
-    try:
-        return read_csv(path)
-    except (ValueError, OSError) as error:  # pandas' own errors of parsing and of empty files are ValueErrors
-        raise UserError(f"cannot read {path}: {error}. Is its first epoch over?") from error

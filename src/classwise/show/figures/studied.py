@@ -15,9 +15,9 @@ import pandas as pd
 
 from classwise.core.csv_files import read_csv
 from classwise.core.errors import UserError, unknown
+from classwise.core.run_folder import StudyFolder, kind_of
 from classwise.results.audit_result import unique_names
 
-FOLDER = "data"
 #: The tables of one study, by their names.
 Tables: TypeAlias = Mapping[str, pd.DataFrame]
 
@@ -26,22 +26,17 @@ _NAMES = ("attack", "background", "caption", "class", "column", "corruption", "g
           "predicted", "row", "setting", "true", "true_class", "variant")  # fmt: skip
 
 
-def is_study(folder: Path) -> bool:
-    """Whether a folder is that of a study that has been finished."""
-    return (folder / "study.md").is_file()
-
-
 def read(folders: Sequence[Path]) -> dict[str, Tables]:
     """The tables of each study, by what the studies are to be called."""
     for folder in folders:
-        if not is_study(folder):
+        if kind_of(folder) != "study":
             raise UserError(f"{folder} is no folder of a finished study (it has no study.md).")
     return {name: _read(folder) for name, folder in zip(unique_names(list(folders)), folders, strict=True)}
 
 
 def _read(folder: Path) -> Tables:
     found = {}
-    for path in sorted((folder / FOLDER).glob("*.csv")):
+    for path in StudyFolder(folder).figure_data():
         try:
             found[path.stem] = read_csv(
                 path, dtype=dict.fromkeys(_NAMES, str), keep_default_na=False, na_values=dict.fromkeys(_NUMBERS, "")

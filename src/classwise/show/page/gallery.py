@@ -19,6 +19,7 @@ from PIL import Image
 from classwise.core import adversarial_examples
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, WORST_CASE, Array
+from classwise.core.run_folder import AuditFolder
 from classwise.results.audit_result import Audit
 
 _MOST = 6  # images of one cell
@@ -80,7 +81,7 @@ class Kept:
     @classmethod
     def of(cls, audit: Audit) -> Kept:
         found, missing, failed = {}, {}, []
-        any_kept = audit.folder is not None and (audit.folder / "adversarial").is_dir()
+        any_kept = audit.folder is not None and AuditFolder(audit.folder).adversarial.is_dir()
         for attack in audit.attacks:
             try:
                 own = audit.adversarial(attack)

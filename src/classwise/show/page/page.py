@@ -22,13 +22,13 @@ from markupsafe import Markup
 
 from classwise.core.csv_files import visible
 from classwise.core.errors import UserError
+from classwise.core.run_folder import TrainingFolder, kind_of
 from classwise.core.storage import write_text
 from classwise.core.version import __version__
 from classwise.metrics import groups
 from classwise.results import findings as rules
-from classwise.results.audit_result import REMARKS, Audit, unique_names
+from classwise.results.audit_result import Audit, unique_names
 from classwise.results.finding import by_heading
-from classwise.show.figures import epochs
 from classwise.show.page import charts, commands, data, gallery, sections
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -88,25 +88,16 @@ def read(folders: Sequence[Path], names: Sequence[str] | None = None) -> Runs:
             raise UserError(f"{path} is no folder; give run folders of audits or trainings.")
     unique_names(paths)  # none is given twice
     chosen = dict(zip(paths, names or [""] * len(paths), strict=True))
-    trained = [path for path in paths if (path / "history.csv").is_file() and not (path / "summary.json").is_file()]
+    trained = [path for path in paths if kind_of(path) == "training"]
     audited = [path for path in paths if path not in trained]
+    trainings = {
+        chosen[path] or name: TrainingFolder(path) for name, path in zip(unique_names(trained), trained, strict=True)
+    }
     return Runs(
         {chosen[path] or name: Audit.load(path) for name, path in zip(unique_names(audited), audited, strict=True)},
-        {chosen[path] or name: epochs.read(path) for name, path in zip(unique_names(trained), trained, strict=True)},
-        {chosen[path] or name: _remarks(path) for name, path in zip(unique_names(trained), trained, strict=True)},
+        {name: run.history() for name, run in trainings.items()},
+        {name: run.remarks() for name, run in trainings.items()},
     )
-
-
-def _remarks(folder: Path) -> list[str]:
-    """What the training said at its end; nothing where it has not ended, or said nothing."""
-    path = folder / REMARKS
-    if not path.is_file():
-        return []
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {path}: {error}. Delete it to do without.") from error
-    return [str(sentence) for sentence in said]
 
 
 def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: str) -> str:

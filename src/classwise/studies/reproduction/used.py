@@ -11,6 +11,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from classwise import attacks, methods
@@ -19,6 +20,7 @@ from classwise.attacks.fgsm import Fgsm
 from classwise.attacks.pgd import Pgd
 from classwise.attacks.transfer import Transfer
 from classwise.core import spec
+from classwise.core.run_folder import TrainingFolder
 from classwise.published.paper_settings import StatedAttack
 from classwise.studies.reproduction.data_sets import ABOUT
 from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph, StudyJob, TrainJob
@@ -26,7 +28,6 @@ from classwise.training import recipe
 
 BEST = "best on held-out images"
 _STARTS = {"uniform": "random", "gaussian": "random", "none": "the image"}
-_EPOCH = re.compile(r"/epochs?[/-]?0*(\d+)\.pt$")
 
 
 @dataclass(frozen=True)
@@ -121,9 +122,10 @@ def _network(text: str) -> str:
 
 
 def _checkpoint(own: recipe.Recipe, model: str) -> int | str:
-    if found := _EPOCH.search(model):
-        return int(found[1])
-    return own.train.epochs if model.endswith("last.pt") or own.validate.select == "last" else BEST
+    which = TrainingFolder.which(Path(model))
+    if isinstance(which, int):
+        return which
+    return own.train.epochs if which == "last" or own.validate.select == "last" else BEST
 
 
 def _attack(text: str, eps: float, norm: str, graph: Graph) -> StatedAttack:

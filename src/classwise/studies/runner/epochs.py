@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from classwise.core.errors import UserError, unknown
+from classwise.core.run_folder import TrainingFolder
 from classwise.studies.runner.models_under_study import ModelUnderStudy
-from classwise.training.checkpoint import checkpoint_of, kept_epochs, of_epoch
 from classwise.training.recipe import load
 
 
@@ -17,7 +17,8 @@ def at_epoch(model: ModelUnderStudy, epoch: int | None) -> ModelUnderStudy:
     if epoch is None:
         return model
     if model.training is None:
-        return dataclasses.replace(model, checkpoint=str(checkpoint_of(Path(model.checkpoint).parent, epoch)))
+        path = TrainingFolder(Path(model.checkpoint).parent).checkpoint(epoch)
+        return dataclasses.replace(model, checkpoint=str(path))
     training = model.training
     train = load(training.recipe, training.changes).train
     if not 1 <= epoch <= train.epochs:
@@ -25,7 +26,7 @@ def at_epoch(model: ModelUnderStudy, epoch: int | None) -> ModelUnderStudy:
     if not train.keeps(epoch):
         keep = epoch if train.keep == "best" else "all"  # what is kept already must stay
         training = dataclasses.replace(training, changes=(*training.changes, f"train.keep={keep}"))
-    return dataclasses.replace(model, checkpoint=f"{{{training.name}}}/{of_epoch(epoch)}", training=training)
+    return dataclasses.replace(model, checkpoint=training.folder.epoch(epoch).as_posix(), training=training)
 
 
 def chosen_epochs(models: Sequence[ModelUnderStudy], wanted: Sequence[str]) -> list[ModelUnderStudy]:
@@ -43,7 +44,7 @@ def chosen_epochs(models: Sequence[ModelUnderStudy], wanted: Sequence[str]) -> l
 def kept(model: ModelUnderStudy) -> Iterator[tuple[int, ModelUnderStudy]]:
     """Each kept epoch of a model's training with the model after it; nothing where no epoch is kept."""
     if model.training is None:
-        numbers = kept_epochs(Path(model.checkpoint).parent)
+        numbers = TrainingFolder(Path(model.checkpoint).parent).kept_epochs()
     else:
         train = load(model.training.recipe, model.training.changes).train
         numbers = [epoch for epoch in range(1, train.epochs + 1) if train.keeps(epoch)]

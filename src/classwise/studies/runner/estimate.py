@@ -12,23 +12,23 @@ import heapq
 import json
 import math
 import os
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from classwise.core import spec
+from classwise.core.run_folder import TrainingFolder
 from classwise.studies.runner.engines import Resources
 from classwise.studies.runner.graph import AuditJob, DeriveJob, StudyJob, TrainJob
 from classwise.studies.runner.probe import Measured
 from classwise.studies.runner.work import Workspace
 from classwise.training import recipe
-from classwise.training.checkpoint import EPOCHS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -192,7 +192,8 @@ def _alike(workspace: Workspace, job: StudyJob, finished: Mapping[str, Any]) -> 
 
 def _any_epoch(model: str) -> str:
     """The models after all epochs of a training are as fast as its best."""
-    return re.sub(rf"/{EPOCHS}/\d+(?=\.pt$)", "/best", model)
+    path = Path(model)
+    return str(TrainingFolder(path.parents[1]).best) if isinstance(TrainingFolder.which(path), int) else model
 
 
 def _shape_of_data(data: str) -> list[Any]:

@@ -18,9 +18,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from classwise.core.errors import UserError, unknown
+from classwise.core.run_folder import TrainingFolder
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 _REFERENCE = re.compile(r"\{(" + _NAME.pattern + r")\}")
@@ -63,6 +65,11 @@ class TrainJob(StudyJob):
     kind = "train"
     recipe: str
     changes: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> TrainingFolder:
+        """Where it will be, as other jobs name it."""
+        return TrainingFolder(Path(f"{{{self.name}}}"))
 
 
 @dataclass(frozen=True)

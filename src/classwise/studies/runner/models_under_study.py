@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from classwise.core.errors import UserError, unknown
+from classwise.core.run_folder import TrainingFolder
 from classwise.core.threat import Norm, Threat
 from classwise.studies.runner.graph import AuditJob, StudyJob, TrainJob
-from classwise.training.recipe import load, read
+from classwise.training.recipe import load
 
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.+-]*)=(.+)")
 _CHANGE_OF = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.+-]*)=((?:data|method|model|threat|train|validate)\..+)")
@@ -128,7 +129,7 @@ def from_recipe(
     chosen = load(recipe, changes)
     own = Setting(chosen.data.name, chosen.threat.eps, chosen.threat.norm)
     training = TrainJob(name, recipe, tuple(changes))
-    return setting.over(recipe, own).model(name, f"{{{name}}}/{which}.pt", training)
+    return setting.over(recipe, own).model(name, training.folder.checkpoint(which).as_posix(), training)
 
 
 def from_checkpoint(text: str, setting: Setting) -> ModelUnderStudy:
@@ -136,10 +137,10 @@ def from_checkpoint(text: str, setting: Setting) -> ModelUnderStudy:
     name, model = _named(text)
     path = Path(model)
     if path.is_dir():
-        path = path / "best.pt"
+        path = TrainingFolder(path).best
     if path.suffix in (".pt", ".pth", ".safetensors") and not path.is_file():
         raise UserError(f"there is no checkpoint {path}; give a file, a run folder of a training, or a --recipe.")
-    config = read(path.parent / "config.toml") if (path.parent / "config.toml").is_file() else {}
+    config = TrainingFolder(path.parent).config()
     name = name or (path.parent.name if config else re.sub(r"[^A-Za-z0-9_.+-]+", "-", path.stem))
     threat = config.get("threat", {})
     norm = threat.get("norm", Threat.norm) if "eps" in threat else None

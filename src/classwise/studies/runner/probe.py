@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from classwise.core.errors import UserError
+from classwise.core.run_folder import TrainingFolder
 from classwise.studies.runner.graph import AuditJob, TrainJob, fill, read_job
 from classwise.studies.runner.work import Environment, Workspace, peak_megabytes
 from classwise.training import recipe
@@ -66,7 +67,7 @@ def probe(workspace: Workspace, name: str, seconds: float) -> Measured:
             model = Path(ready.model)
             if model.is_relative_to(scratch) and not model.exists():  # of a single epoch, no other than the best
                 model.parent.mkdir()
-                shutil.copy(model.parents[1] / "best.pt", model)
+                shutil.copy(TrainingFolder(model.parents[1]).best, model)
             took = _probe_audit(ready, workspace.environment, Path(scratch) / "run", seconds, final=bool(absent))
             basis = "measured, at most" if absent else "measured"
     return Measured(took, peak_megabytes(), basis)
@@ -85,8 +86,9 @@ def _stand_in(job: TrainJob, environment: Environment, folder: Path) -> None:
     classes, channels = images.num_classes, images.batch(np.arange(1))[0].shape[1]
     part = chosen.model
     model = load_model(part.spec, num_classes=classes, in_channels=channels, normalize=part.normalize)
-    for name in ("best.pt", "last.pt"):
-        save_checkpoint(folder / name, model, part.spec, classes, channels)
+    files = TrainingFolder(folder)
+    for path in (files.best, files.last):
+        save_checkpoint(path, model, part.spec, classes, channels)
 
 
 def _device(environment: Environment) -> torch.device:
@@ -122,7 +124,7 @@ def _probe_training(job: TrainJob, environment: Environment, folder: Path, secon
         total += (phase.until - first) * _epoch_seconds(training, phase, start.method_state, start.epoch, seconds)
         first = phase.until
     begin = time.perf_counter()
-    training.checkpoints.save("best.pt", network, start)
+    training.checkpoints.save(training.checkpoints.folder.best, network, start)
     total += 2 * chosen.train.epochs * (time.perf_counter() - begin)
     return total + _validations(training) * _validation_seconds(training, seconds)
 

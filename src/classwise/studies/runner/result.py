@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from classwise.core.csv_files import csv_text, read_csv
+from classwise.core.csv_files import read_csv
+from classwise.core.run_folder import StudyFolder
 from classwise.core.storage import write_text
 from classwise.results.audit_result import Audit
 from classwise.show import figures
-from classwise.show.figures import studied
 from classwise.show.figures.style import Chart
 from classwise.show.tables import markdown
 from classwise.studies.runner.work import Workspace
@@ -80,26 +80,25 @@ class Done:
 
 def write(result: StudyResult, folder: Path, title: str, settings: Mapping[str, object]) -> Path:
     """tables/*.csv, figures/*.svg, what these were drawn from (data/*.csv), claims.json, and a page, study.md."""
-    parts = [f"# {title}", _settings(settings)]
+    files, parts = StudyFolder(folder), [f"# {title}", _settings(settings)]
     if result.claims:
         rows = pd.DataFrame([claim.to_dict() for claim in result.claims])
-        write_text(folder / "claims.json", json.dumps(rows.to_dict("records"), indent=1))
+        write_text(files.claims_file, json.dumps(rows.to_dict("records"), indent=1))
         parts += ["## Claims", markdown(rows, rows.columns)]
     for name, frame in result.tables.items():
-        write_text(folder / "tables" / f"{name}.csv", csv_text(frame))
+        files.write_table(name, frame)
         parts += [f"## {_sentence(name)}", markdown(shown(frame), words(frame))]
     for name, chart in result.figures.items():
-        path = folder / "figures" / f"{name}.svg"
+        path = files.figure(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         figures.save(chart, path)
-        parts += [f"## {_sentence(name)}", f"![{_sentence(name)}](figures/{name}.svg)"]
+        parts += [f"## {_sentence(name)}", f"![{_sentence(name)}]({path.relative_to(folder).as_posix()})"]
     for name, frame in result.data.items():
-        write_text(folder / studied.FOLDER / f"{name}.csv", csv_text(frame))
+        files.write_figure_data(name, frame)
     if result.notes:
         parts += ["## What differs from the papers", "\n".join(f"- {note}" for note in result.notes)]
-    page = folder / "study.md"
-    write_text(page, "\n\n".join(parts) + "\n")
-    return page
+    write_text(files.page, "\n\n".join(parts) + "\n")
+    return files.page
 
 
 def shown(frame: pd.DataFrame) -> pd.DataFrame:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from classwise.core.errors import UserError, unknown
-from classwise.core.run_lock import LOCK, WRITER, writing
-from classwise.core.storage import atomic_write
+from classwise.core.run_folder import RunFolder
+from classwise.core.run_lock import writing
 from classwise.core.threat import Norm
 from classwise.studies.runner.engines import Resources, drive, engine
 from classwise.studies.runner.epochs import chosen_epochs
@@ -135,7 +134,7 @@ def check_given(workspace: Workspace, name: str, given: Path) -> None:
     """Raise where `given` cannot stand for a job of that name."""
     if name not in workspace.graph.jobs:
         raise unknown("job", name, workspace.graph.jobs)
-    if not (given / "config.toml").is_file():
+    if not RunFolder(given).config_file.is_file():
         raise UserError(f"{given} is no run folder (it has no config.toml); it cannot stand for the job {name}.")
 
 
@@ -144,10 +143,5 @@ def _adopt(workspace: Workspace, name: str, given: Path) -> None:
     check_given(workspace, name, given)
     folder = workspace.folder_of(name)
     with writing(folder, wait=True):  # a pool is shared with other studies
-        if (folder / "config.toml").exists():
-            return
-        # config.toml comes last: a copy without it is of a start that failed, and is made again.
-        later = {"config.toml", LOCK, WRITER}
-        shutil.copytree(given, folder, ignore=lambda at, _: later if Path(at) == given else (), dirs_exist_ok=True)
-        with atomic_write(folder / "config.toml") as handle:
-            handle.write((given / "config.toml").read_bytes())
+        if not RunFolder(folder).config_file.exists():
+            RunFolder(folder).copy_from(RunFolder(given))

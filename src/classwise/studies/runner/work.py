@@ -30,13 +30,13 @@ from pathlib import Path
 from typing import Any
 
 from classwise.core.errors import UserError
+from classwise.core.run_folder import RunFolder, StudyFolder
 from classwise.core.run_lock import writing
 from classwise.core.stopping import end_by, stopping
-from classwise.core.storage import atomic_write
+from classwise.core.storage import write_text
 from classwise.core.trust import trusting
 from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph, StudyJob, TrainJob, fill, read_job
 
-MARK, LOG = "job.json", "log.txt"
 _WATCHED = 0.5  # seconds between two looks at whether the process that started this one is there
 
 
@@ -71,12 +71,12 @@ class Workspace:
         root = None if environment.root is None else str(Path(environment.root).resolve())
         pool = None if pool is None else pool.resolve()
         workspace = cls(folder.resolve(), graph, dataclasses.replace(environment, root=root), pool)
-        _write(workspace.folder / "jobs.json", workspace.about())
+        write_text(StudyFolder(workspace.folder).jobs_file, json.dumps(workspace.about(), indent=1))
         return workspace
 
     @classmethod
     def read(cls, folder: Path) -> Workspace:
-        return cls.of(folder, json.loads((folder / "jobs.json").read_text(encoding="utf-8")))
+        return cls.of(folder, json.loads(StudyFolder(folder).jobs_file.read_text(encoding="utf-8")))
 
     @classmethod
     def of(cls, folder: Path, about: Mapping[str, Any]) -> Workspace:
@@ -91,11 +91,13 @@ class Workspace:
 
     def folder_of(self, name: str) -> Path:
         """Where a job leaves what it makes."""
-        return self.folder / "jobs" / name if self.pool is None else self.pool / f"{name}-{self.graph.digest(name)}"
+        if self.pool is not None:
+            return self.pool / f"{name}-{self.graph.digest(name)}"
+        return StudyFolder(self.folder).job(name).path
 
     def finished(self, job: StudyJob) -> Mapping[str, Any] | None:
         """What is known of a finished job; None if it is not. One of the same name with other settings is an error."""
-        path = self.folder_of(job.name) / MARK
+        path = RunFolder(self.folder_of(job.name)).job_file
         if not path.is_file():
             return None
         about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -126,7 +128,7 @@ class Workspace:
             with trusting(self.environment.trust):
                 _DO[type(ready)](ready, folder, self.environment)
             about = {"job": job.settings(), "seconds": time.perf_counter() - begin, "megabytes": peak_megabytes()}
-            _write(folder / MARK, about)
+            write_text(RunFolder(folder).job_file, json.dumps(about, indent=1))
 
     def attempt(self, name: str) -> str | None:
         """Do the job; what went wrong, in words, None if nothing did. What nobody foresaw is written to its log."""
@@ -135,7 +137,7 @@ class Workspace:
         except UserError as error:
             return str(error)
         except Exception as error:
-            log = self.folder_of(name) / LOG
+            log = RunFolder(self.folder_of(name)).log_file
             with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as sink:
                 traceback.print_exc(file=sink)
             return f"{type(error).__name__}: {error} (see {log})"
@@ -168,17 +170,6 @@ def attempt(folder: str, name: str, threads: int) -> str | None:
 
     torch.set_num_threads(threads)
     return Workspace.read(Path(folder)).attempt(name)
-
-
-def _write(path: Path, value: Mapping[str, Any]) -> None:
-    """A small JSON file, whole or not at all. (`results.write_text` would bring in all that reads results.)"""
-    try:
-        with atomic_write(path) as handle:
-            handle.write(json.dumps(value, indent=1).encode())
-    except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror or error}. Make room or choose another --out."
-        ) from error
 
 
 def peak_megabytes() -> float:

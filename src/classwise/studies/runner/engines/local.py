@@ -13,8 +13,9 @@ from pathlib import Path
 from threading import Lock
 
 from classwise.core.errors import UserError
+from classwise.core.run_folder import RunFolder
 from classwise.studies.runner.engines import Resources, Submit
-from classwise.studies.runner.work import LOG, Workspace
+from classwise.studies.runner.work import Workspace
 
 _TO_SAVE = 30.0  # seconds that jobs have to leave before they are killed
 
@@ -52,7 +53,7 @@ class _Children:
 
     def run(self, workspace: Workspace, name: str, resources: Resources) -> str | None:
         """Do one job in a new process; one that was killed is tried again, one that failed is not."""
-        log = workspace.folder_of(name) / LOG
+        log = RunFolder(workspace.folder_of(name)).log_file
         for _ in range(resources.retries + 1):
             status = self._once(workspace, name, log, resources.threads)
             if status == 0:

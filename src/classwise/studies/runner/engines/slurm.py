@@ -21,6 +21,7 @@ from typing import Any
 
 from classwise.core import spec as specs
 from classwise.core.errors import UserError
+from classwise.core.run_folder import StudyFolder
 from classwise.studies.runner.engines import Resources, Submit
 from classwise.studies.runner.work import Workspace, attempt
 
@@ -62,7 +63,7 @@ def _executor(spec: str, workspace: Workspace, resources: Resources) -> Any:
     minutes = specs.convert(options.pop("time", _MINUTES), int, "time (minutes)")
     timeouts = {f"{kind}_max_num_timeout": _MOST_TIMEOUTS for kind in ("slurm", "local")}
     try:
-        executor = submitit.AutoExecutor(folder=workspace.folder / "slurm", cluster=cluster, **timeouts)
+        executor = submitit.AutoExecutor(folder=StudyFolder(workspace.folder).slurm, cluster=cluster, **timeouts)
     except (RuntimeError, ValueError) as error:
         raise UserError(
             f"submitit cannot use the cluster {cluster!r}: {error} On a machine without SLURM, slurm:cluster=local "
