@@ -73,7 +73,8 @@ def test_the_root_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
     run(one(tmp_path), tmp_path / "run", root="here")
     seen: list[Any] = []
-    monkeypatch.setattr(cw, "train", lambda *args, **kwargs: seen.append(kwargs["root"]) or Trained(tmp_path / "run"))
+    done = Trained(tmp_path / "run")
+    monkeypatch.setattr("classwise.training.train.train", lambda *_, **given: seen.append(given["root"]) or done)
     command("train", "--resume", "run")
     command("train", "--resume", "run", "--root", "there")
     assert seen == [tmp_path / "here", Path("there")]
