@@ -203,7 +203,7 @@ def test_a_server_killed_and_started_again(tmp_path: Path) -> None:
 
         killer = threading.Thread(target=kill, daemon=True)
         killer.start()
-        with pytest.raises(UserError, match=r"does not answer after 2 attempts .*the same command goes on from there"):
+        with pytest.raises(UserError, match=r"does not answer after 2 attempts .*the same command resumes from there"):
             audit(address, killed)
         killer.join()
     kept = parts(killed)

@@ -15,7 +15,7 @@ from classwise import attacks, methods
 from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.core.spec import Bounds
-from classwise.models import black_box
+from classwise.models import black_box, http
 from classwise.training import augment, averaging, awp, optimizer, recipe, schedule
 
 KINDS: list[type[Any]] = [
@@ -25,7 +25,12 @@ KINDS: list[type[Any]] = [
     *(kind for kinds in (augment.KINDS, averaging.KINDS, optimizer.KINDS, schedule.KINDS) for kind in kinds.values()),
     awp.Awp,
     black_box.Settings,
+    http.Http,
 ]
+
+
+#: Fields without a default.
+NEEDED: dict[type[Any], dict[str, Any]] = {http.Http: {"url": "http://host/"}}
 
 
 def numbers(kind: Any) -> Iterator[Bounds | None]:
@@ -75,9 +80,9 @@ def test_what_is_outside_is_refused_in_python_and_in_specs(cls: type[Any], name:
         if isinstance(value, (str, list)) and typing.get_origin(kind) is not Annotated:
             continue  # may be the other kind of value
         with pytest.raises(UserError):
-            cls(**{name: value})
+            cls(**NEEDED.get(cls, {}), **{name: value})
         with pytest.raises(UserError):
-            spec.configure(cls, {name: str(value) if isinstance(value, float) else value}, "it")
+            spec.configure(cls, {**NEEDED.get(cls, {}), name: str(value) if isinstance(value, float) else value}, "it")
 
 
 @pytest.mark.parametrize(

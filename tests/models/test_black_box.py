@@ -24,7 +24,7 @@ from classwise.auditing.fingerprints import fingerprint_model
 from classwise.core.errors import UserError
 from classwise.engine.batch_size import choose_batch
 from classwise.models import load_model
-from classwise.models.black_box import BlackBox, names_black_box
+from classwise.models.black_box import BlackBox, kind_of
 
 X = torch.rand(5, 2, 3, 4, generator=torch.Generator().manual_seed(0))
 PROBS = np.array([[0.5, 0.25, 0.25], [1.0, 0.0, 0.0]])
@@ -141,7 +141,7 @@ class TestScores:
             raise errors.pop()
 
         errors = [MemoryError(), KeyError("boom")]
-        with pytest.raises(UserError, match=r"fails failed on a batch .*KeyError: 'boom'.*the same command goes on"):
+        with pytest.raises(UserError, match=r"fails failed on a batch .*KeyError: 'boom'.*the same command resumes"):
             BlackBox(fails)(X)
         with pytest.raises(MemoryError):
             BlackBox(fails)(X)
@@ -151,10 +151,10 @@ def test_the_budget_is_never_passed() -> None:
     model = BlackBox(first_pixels, budget=12)
     model(X)
     model(X)
-    with pytest.raises(UserError, match=r"budget of 12 images is spent: 10 were asked about, and 5 more are wanted"):
+    with pytest.raises(UserError, match=r"budget of 12 images is spent: 10 were queried, and 5 more are needed"):
         model(X)
     model(X[:2])
-    assert model.asked == 12
+    assert model.queried == 12
 
 
 def test_has_one_mode_no_weights_and_no_gradient() -> None:
@@ -308,8 +308,8 @@ class TestSpecs:
             load_model(f"callable:{tmp_path / 'bad.py'}:score")
 
     def test_networks_are_none(self) -> None:
-        assert not any(map(names_black_box, ["resnet-18", "net.py:make", "timm:vit", "onnx.pt", "callable.py:f"]))
-        assert all(map(names_black_box, ["net.onnx", "a/net.onnx,scale=255", "https://host", "HTTP://h/p,chunk=3"]))
+        assert not any(map(kind_of, ["resnet-18", "net.py:make", "timm:vit", "onnx.pt", "callable.py:f"]))
+        assert all(map(kind_of, ["net.onnx", "a/net.onnx,scale=255", "https://host", "HTTP://h/p,chunk=3"]))
 
 
 class TestOnnx:

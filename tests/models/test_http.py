@@ -205,7 +205,7 @@ class TestPatience:
 
     def test_and_in_the_end_is_a_sentence(self, server: Scripted) -> None:
         server.script = [(503, {}, b"overloaded")] * 4
-        with pytest.raises(UserError, match=r"answered 503 Service Unavailable: overloaded.*same command goes on"):
+        with pytest.raises(UserError, match=r"answered 503 Service Unavailable: overloaded.*same command resumes"):
             load_model(f"{server.url},{QUICK}")(X)
         assert len(server.requests) == 4
 
@@ -213,7 +213,7 @@ class TestPatience:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{free.getsockname()[1]}/"
-        with pytest.raises(UserError, match=r"does not answer after 2 attempts .*refused.*the same command goes on"):
+        with pytest.raises(UserError, match=r"does not answer after 2 attempts .*refused.*the same command resumes"):
             load_model(f"{url},retries=1,backoff=0")(X)
 
     def test_too_slow(self, server: Scripted) -> None:
@@ -310,7 +310,7 @@ class TestReferenceServer:
         ("arguments", "message"),
         [
             (["--model", "lent", "--num-classes", "4"], "did you mean 'lenet'"),
-            (["--model", "{url}"], "cannot listen at"),
+            (["--model", "{url}"], "cannot listen on"),
         ],
     )
     def test_its_mistakes_are_sentences(

@@ -210,7 +210,7 @@ class TestCheckModel:
     def test_tells_the_number_of_classes(self) -> None:
         model = load_model(SPEC, num_classes=5)
         assert check_model(model, X) == 5
-        with pytest.raises(UserError, match=r"tells 5 classes apart but the data has 7.*num_classes=7"):
+        with pytest.raises(UserError, match=r"the model has 5 classes but the data has 7.*num_classes=7"):
             check_model(model, X, num_classes=7)
 
     @pytest.mark.parametrize(

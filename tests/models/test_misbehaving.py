@@ -57,7 +57,7 @@ def audit(model: Any, data: Any = (X, Y), **rest: Any) -> cw.Audit:
         (lambda: Net(dtype=torch.float16), r"weights are float16, which is slow on a CPU.*model\.float\(\)"),
         (lambda: Net(dtype=torch.bfloat16), r"weights are bfloat16"),
         (lambda: Net(device="meta"), r"on the meta device: it has shapes but no weights"),
-        (lambda: InPlace(), r"changes the images it is given \(an operation in place"),
+        (lambda: InPlace(), r"changes its input in place"),
         (lambda: Net(1), r"has one output, and a classifier has one for each class"),
     ],
 )

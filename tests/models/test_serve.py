@@ -70,8 +70,8 @@ def ask(server: Server, head: str, body: bytes = b"", end: bool = False) -> tupl
         (["²"], 400, "expected one whole number"),
         ([""], 400, "expected one whole number"),
         (["5", "6"], 400, "Content-Length is '5, 6'"),
-        (["1001"], 413, "the body has 1001 bytes, at most 1000 are taken"),
-        (["9" * 5000], 413, "at most 1000 are taken"),
+        (["1001"], 413, "the body has 1001 bytes, at most 1000 are accepted"),
+        (["9" * 5000], 413, "at most 1000 are accepted"),
     ],
 )
 def test_the_length_of_a_request_is_checked_before_it_is_read(

@@ -115,7 +115,7 @@ class TestNormalisationInTheFile:
             loads(file, state)
 
     def test_another_one_is_refused(self, file: Path, state: State) -> None:
-        with pytest.raises(UserError, match=r"normalises with mean=\[0.5, 0.4, 0.3\].* the model otherwise"):
+        with pytest.raises(UserError, match=r"normalises with mean=\[0.5, 0.4, 0.3\].* the model does not"):
             loads(file, state, normalize="cifar10")
 
     def test_the_same_one_loads(self, file: Path, state: State) -> None:

@@ -22,7 +22,7 @@ from classwise.data import load as load_data
 from classwise.data.images import Images
 from classwise.data.tensors import from_user
 from classwise.models import check_model, load_model
-from classwise.models.check import moved
+from classwise.models.check import move_to
 
 Eps: TypeAlias = float | str | Mapping[str, float | str] | Sequence[float | str] | Tensor | Array
 
@@ -53,7 +53,7 @@ def module_of(
     if isinstance(model, nn.Module):
         if weights is not None or normalize is not None:
             raise UserError("weights and normalize belong to a model spec; load_model(module, weights=…) takes both.")
-        return moved(model, device)
+        return move_to(model, device)
     channels = images.batch(np.arange(1))[0].shape[1]
     return load_model(
         model,

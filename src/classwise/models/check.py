@@ -1,4 +1,4 @@
-"""Is this a classifier of these images? Asked of one batch, before hours are spent on it."""
+"""Checks on one batch that a model is a classifier of the images, before hours are spent on it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from classwise.core.errors import UserError
 
 
 def check_model(model: nn.Module, x: Tensor, num_classes: int | None = None) -> int:
-    """The number of classes of `model`, from its logits on the batch `x`; an error in a sentence if they are none."""
+    """The number of classes of `model`, from its logits on the batch `x`; an error where they are not logits."""
     _check_weights(model, x)
     shape = "×".join(map(str, x.shape))
     given = x.clone()
@@ -22,8 +22,8 @@ def check_model(model: nn.Module, x: Tensor, num_classes: int | None = None) -> 
         raise _forward_error(model, x, error) from error
     if not torch.equal(given, x):
         raise UserError(
-            "the model changes the images it is given (an operation in place, such as x.sub_(mean) or x /= std): an "
-            "attack would lose its point. Let it make new ones: x = (x - mean) / std."
+            "the model changes its input in place (such as x.sub_(mean) or x /= std): an attack would lose its current "
+            "point. Compute a new tensor instead: x = (x - mean) / std."
         )
     if not isinstance(logits, Tensor):
         raise UserError(
@@ -42,28 +42,28 @@ def check_model(model: nn.Module, x: Tensor, num_classes: int | None = None) -> 
     width = logits.shape[1]
     if width < 2:
         raise UserError(
-            "the model has one output, and a classifier has one for each class. For two classes told apart by one "
-            "number d return both logits: torch.cat([torch.zeros_like(d), d], 1)."
+            "the model has one output, and a classifier has one for each class. For two classes with a single "
+            "logit d return both logits: torch.cat([torch.zeros_like(d), d], 1)."
         )
     if num_classes is not None and width != num_classes:
         raise UserError(
-            f"the model tells {width} classes apart but the data has {num_classes}. Build the model with "
+            f"the model has {width} classes but the data has {num_classes}. Build the model with "
             f"num_classes={num_classes}, or choose the data it was trained on."
         )
     return width
 
 
-def moved(model: nn.Module, device: torch.device | str | None) -> nn.Module:
+def move_to(model: nn.Module, device: torch.device | str | None) -> nn.Module:
     """The model on `device`, or where it is; an error where it has no weights to move."""
     if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
         raise UserError(
             "the model is on the meta device: it has shapes but no weights. Make it on the CPU, or load its weights."
         )
-    return model if device is None else model.to(usable(device))
+    return model if device is None else model.to(check_device(device))
 
 
-def usable(device: str | torch.device) -> torch.device:
-    """The device, once a tensor has been put there."""
+def check_device(device: str | torch.device) -> torch.device:
+    """The device, once a tensor was put there."""
     try:
         return torch.zeros(1, device=device).device
     except (RuntimeError, AssertionError) as error:
@@ -72,8 +72,8 @@ def usable(device: str | torch.device) -> torch.device:
 
 
 def _check_weights(model: nn.Module, x: Tensor) -> None:
-    """Raise for weights that are not there, and for such as a CPU cannot compute with."""
-    moved(model, None)
+    """Raise for weights on the meta device, and for those that a CPU cannot compute with."""
+    move_to(model, None)
     halves = {tensor.dtype for tensor in (*model.parameters(), *model.buffers())} & {torch.float16, torch.bfloat16}
     if halves and x.device.type == "cpu":
         raise UserError(

@@ -30,7 +30,7 @@ FORMAT = 1
 def save_checkpoint(
     path: str | Path, model: nn.Module, spec: str, num_classes: int, in_channels: int, **extra: Any
 ) -> None:
-    """Store `model`, whole or not at all: written beside and renamed. `extra` may hold tensors and plain values."""
+    """Store `model` atomically. `extra` may hold tensors and plain values."""
     _check_plain(extra, "extra")
     normalize = normalization_of(model)
     header = {
@@ -61,7 +61,7 @@ def digest(header: Mapping[str, Any], state: Mapping[str, Any]) -> str:
 
 
 def _add(whole: hashlib._Hash, value: Any) -> None:
-    """Every value with its kind and its length, so that no two contents look alike."""
+    """Hash every value with its type and length, so that different contents never hash the same bytes."""
     if isinstance(value, Tensor):
         flat = value.detach().cpu().contiguous().reshape(-1)
         whole.update(f"{value.dtype}{tuple(value.shape)}".encode())
@@ -81,7 +81,7 @@ def _add(whole: hashlib._Hash, value: Any) -> None:
 
 
 def _root(spec: str) -> str:
-    """The spec that a model goes back to: one that was loaded from a checkpoint is what that checkpoint holds."""
+    """The spec of the network itself: for the path of a checkpoint, the one stored in it."""
     path = Path(spec)
     if not path.is_file() or kind_of_program(path) is not None:
         return spec
@@ -111,8 +111,8 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         )
     if isinstance(header["format"], int) and header["format"] > FORMAT:
         raise UserError(f"{path} was written by a newer classwise (format {header['format']}): upgrade classwise.")
-    if wrong := _wrong_with(header, content.get("state_dict")):
-        raise UserError(f"the checkpoint {path} is incomplete or damaged: {wrong}. Copy or train it again.")
+    if defect := _find_defect(header, content.get("state_dict")):
+        raise UserError(f"the checkpoint {path} is incomplete or damaged: {defect}. Copy or train it again.")
     if header.get("digest", "") not in ("", digest(header, content["state_dict"])):
         raise UserError(
             f"the checkpoint {path} is damaged: its weights are not those that were written (their digest differs). "
@@ -143,11 +143,11 @@ def _training_threat(header: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return threat if isinstance(threat, Mapping) else None
 
 
-def _wrong_with(header: Mapping[str, Any], state: Any) -> str | None:
-    """What a header lacks, in words; None where it is whole."""
+def _find_defect(header: Mapping[str, Any], state: Any) -> str | None:
+    """What a header lacks; None where it is complete."""
     for name, kind in (("format", int), ("model", str), ("num_classes", int), ("in_channels", int)):
         if not isinstance(header.get(name), kind):
-            return f"its header says no {name}"
+            return f"its header has no {name}"
     if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
         return "it holds no weights (state_dict)"
     normalize = header.get("normalize")
@@ -157,7 +157,7 @@ def _wrong_with(header: Mapping[str, Any], state: Any) -> str | None:
 
 
 def _is_pair(normalize: Any) -> bool:
-    """Whether it is a list of means and one of deviations."""
+    """Whether it is a list of means and one of standard deviations."""
     return (
         isinstance(normalize, (list, tuple))
         and len(normalize) == 2

@@ -14,8 +14,7 @@ from __future__ import annotations
 import ast
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pooch
 from torch import nn
@@ -25,115 +24,104 @@ from classwise.core.extras import package
 from classwise.core.spec import convert, split
 from classwise.models.normalize import Normalization, normalized
 
-
-@dataclass(frozen=True)
-class Wanted:
-    """What is asked of a library. `own_weights` says that weights will follow from a file."""
-
-    name: str
-    options: dict[str, str]
-    num_classes: int | None
-    in_channels: int | None
-    normalize: Normalization
-    own_weights: bool
+Settings: TypeAlias = dict[str, Any]
+#: A model and the normalisation it was trained with, where the library knows it.
+Made: TypeAlias = tuple[nn.Module, Normalization]
 
 
 def load_external(
-    spec: str, num_classes: int | None, in_channels: int | None, normalize: Normalization, own_weights: bool
+    spec: str, num_classes: int | None, in_channels: int | None, normalize: Normalization, fetch: bool
 ) -> nn.Module:
-    """The model of a ``library:name,key=value`` spec."""
+    """The model of a ``library:name,key=value`` spec, behind its normalisation. fetch: with the weights that the spec
+    names; else they will be loaded from a file."""
     library, _, rest = spec.partition(":")
     name, _, settings = rest.partition(",")
     _, options = split(f"{library}:{settings}")
     if not name:
         raise UserError(f"{spec!r} names no model; write {library}:NAME.")
-    return LIBRARIES[library](Wanted(name.strip(), options, num_classes, in_channels, normalize, own_weights))
+    model, trained_with = LIBRARIES[library](name.strip(), _values(options), num_classes, in_channels, fetch)
+    return normalized(model, trained_with if normalize is None else normalize)
 
 
 def _package(name: str, module: str | None = None) -> Any:
     return package(name, f"models of {name} need", module)
 
 
-def _values(options: dict[str, str]) -> dict[str, Any]:
+def _values(options: dict[str, str]) -> Settings:
     """Settings for another library: numbers, true/false and tuples as Python writes them, else text."""
-    values: dict[str, Any] = dict(options)
+    values: Settings = dict(options)
     for key, text in options.items():
         with contextlib.suppress(ValueError, SyntaxError):
             values[key] = ast.literal_eval(text.capitalize() if text in ("true", "false", "none") else text)
     return values
 
 
-def _create(spec: str, make: Callable[..., nn.Module], settings: dict[str, Any]) -> nn.Module:
+def _create(spec: str, make: Callable[..., nn.Module], settings: Settings) -> nn.Module:
     try:
         return make(**settings)
     except Exception as error:  # theirs to say what is wrong with a setting
         raise UserError(f"{spec} cannot be made with {settings}: {type(error).__name__}: {error}") from error
 
 
-def _torchvision(wanted: Wanted) -> nn.Module:
-    models, name, normalize = _package("torchvision", "torchvision.models"), wanted.name, wanted.normalize
+def _torchvision(name: str, settings: Settings, num_classes: int | None, in_channels: int | None, fetch: bool) -> Made:
+    models = _package("torchvision", "torchvision.models")
     known = models.list_models(module=models)  # classifiers only, not detection or video
     if name not in known:
         raise unknown("torchvision model", name, known)
-    if wanted.in_channels not in (None, 3):
-        raise UserError(f"torchvision's {name} takes images of 3 channels, the data has {wanted.in_channels}.")
-    settings = _values(wanted.options)
-    trained = settings.pop("weights", None)
+    if in_channels not in (None, 3):
+        raise UserError(f"torchvision's {name} takes images of 3 channels, the data has {in_channels}.")
+    trained, weights = settings.pop("weights", None), None
     if trained is not None:
         choices = models.get_model_weights(name).__members__
         if trained not in choices:
             raise unknown(f"weights of torchvision's {name}", str(trained), choices)
-        preset = choices[trained].transforms()
-        normalize = (preset.mean, preset.std) if normalize is None else normalize
-    if trained is not None and not wanted.own_weights:
-        settings["weights"] = choices[trained]
-    elif wanted.num_classes is not None:
-        settings.setdefault("num_classes", wanted.num_classes)
+        weights = choices[trained]
+    if weights is not None and fetch:
+        settings["weights"] = weights
+    elif num_classes is not None:
+        settings.setdefault("num_classes", num_classes)
     model = _create(f"torchvision:{name}", models.get_model_builder(name), settings)
-    return normalized(model, normalize)
+    preset = None if weights is None else weights.transforms()
+    return model, None if preset is None else (preset.mean, preset.std)
 
 
-def _timm(wanted: Wanted) -> nn.Module:
-    timm, name, normalize = _package("timm"), wanted.name, wanted.normalize
+def _timm(name: str, settings: Settings, num_classes: int | None, in_channels: int | None, fetch: bool) -> Made:
+    timm = _package("timm")
     if not timm.is_model(name):
         raise unknown("timm model", name, timm.list_models())
-    settings = _values(wanted.options)
     pretrained = convert(settings.pop("pretrained", False), bool, f"timm:{name}.pretrained")
-    if wanted.in_channels is not None:
-        settings.setdefault("in_chans", wanted.in_channels)
-    fetch = pretrained and not wanted.own_weights
-    if wanted.num_classes is not None and not fetch:  # timm would put an untrained head on trained features
-        settings.setdefault("num_classes", wanted.num_classes)
+    fetch = fetch and pretrained
+    if in_channels is not None:
+        settings.setdefault("in_chans", in_channels)
+    if num_classes is not None and not fetch:  # timm would put an untrained head on trained features
+        settings.setdefault("num_classes", num_classes)
     model = _create(f"timm:{name}", timm.create_model, {"model_name": name, "pretrained": fetch, **settings})
-    if pretrained and normalize is None:
-        config = timm.data.resolve_model_data_config(model)
-        normalize = (config["mean"], config["std"])
-    return normalized(model, normalize)
+    config = timm.data.resolve_model_data_config(model) if pretrained else None
+    return model, None if config is None else (config["mean"], config["std"])
 
 
-def _robustbench(wanted: Wanted) -> nn.Module:
-    name, normalize = wanted.name, wanted.normalize
-    if wanted.options:
-        raise UserError(f"RobustBench's models take no settings; got {', '.join(wanted.options)}.")
+def _robustbench(name: str, settings: Settings, num_classes: int | None, in_channels: int | None, fetch: bool) -> Made:
+    if settings:
+        raise UserError(f"RobustBench's models take no settings; got {', '.join(settings)}.")
     zoo = _package("robustbench", "robustbench.model_zoo").model_dicts
     parts = name.split("/")
     if len(parts) != 3:
         raise UserError(f"write robustbench:DATASET/THREAT/NAME, such as cifar10/Linf/Standard; got {name!r}.")
-    for place, kind in enumerate(("data set", "threat model", "model")):
+    for part, kind in zip(parts, ("data set", "threat model", "model"), strict=True):
         known = {str(getattr(key, "value", key)): entry for key, entry in zoo.items()}
-        if parts[place] not in known:
-            raise unknown(f"RobustBench {kind}", parts[place], known)
-        zoo = known[parts[place]]
-    if wanted.own_weights:
-        return normalized(_create(f"robustbench:{name}", zoo["model"], {}), normalize)
+        if part not in known:
+            raise unknown(f"RobustBench {kind}", part, known)
+        zoo = known[part]
+    if not fetch:
+        return _create(f"robustbench:{name}", zoo["model"], {}), None
     dataset, threat, model_name = parts
-    settings = {"model_name": model_name, "dataset": dataset, "threat_model": threat}
+    named = {"model_name": model_name, "dataset": dataset, "threat_model": threat}
     cache = pooch.os_cache("classwise") / "robustbench"
     load = _package("robustbench", "robustbench.utils").load_model
-    return normalized(_create(f"robustbench:{name}", load, {**settings, "model_dir": str(cache)}), normalize)
+    return _create(f"robustbench:{name}", load, {**named, "model_dir": str(cache)}), None
 
 
-LIBRARIES: dict[str, Callable[[Wanted], nn.Module]] = {
+LIBRARIES: dict[str, Callable[[str, Settings, int | None, int | None, bool], Made]] = {
     "torchvision": _torchvision,
     "timm": _timm,
     "robustbench": _robustbench,

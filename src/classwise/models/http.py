@@ -19,29 +19,28 @@ import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 import urllib3
 from numpy.typing import NDArray
 
 from classwise.core.errors import UserError
-from classwise.core.spec import items
+from classwise.core.spec import Count, Natural, NonNegative, Positive, items, validate_fields
 from classwise.core.version import __version__
+from classwise.models.query import HOW_TO_RESUME, Query
 
 if TYPE_CHECKING:
     from typing import Self
 
-GOES_ON = "What was finished is kept in the run folder, if there is one (--out): the same command goes on from there"
-
-_JITTER = random.Random()  # its own, so that nobody else's draws depend on a server's health
+_JITTER = random.Random()  # its own, so that no other random numbers depend on a server
 _DTYPES = {"float32": "<f4", "float64": "<f8"}
 
 
-class _Patience(urllib3.Retry):
-    """Exponential backoff of which a random part, up to half, is left out: clients do not come back all at once.
+class _Backoff(urllib3.Retry):
+    """Exponential backoff with jitter, up to half of it, so that clients do not come back all at once.
 
-    A server's Retry-After is obeyed up to `longest` seconds, and left alone where it says nothing sensible.
+    A server's Retry-After is obeyed up to `longest` seconds, and ignored where it is invalid.
     """
 
     longest: float = 30.0
@@ -73,14 +72,17 @@ class Http:
     """
 
     url: str
-    timeout: float = 30.0
-    retries: int = 5
-    backoff: float = 1.0
-    chunk: int = 64
-    concurrency: int = 4
+    timeout: Positive = 30.0
+    retries: Natural = 5
+    backoff: NonNegative = 1.0
+    chunk: Count = 64
+    concurrency: Count = 4
     header: str | None = None
 
+    pattern: ClassVar[str] = "https?://.*"
+
     def __post_init__(self) -> None:
+        validate_fields(self)
         address = urllib.parse.urlsplit(self.url)
         if not address.hostname:
             raise UserError(f"{self.url!r} names no host; write http://HOST:PORT/PATH.")
@@ -88,12 +90,10 @@ class Http:
             raise UserError(
                 "a password in an address would be kept in the run folder; use header=Authorization:env:NAME."
             )
-        for name, least in (("retries", 0), ("chunk", 1), ("concurrency", 1), ("backoff", 0)):
-            if getattr(self, name) < least:
-                raise UserError(f"http.{name} must be at least {least}, got {getattr(self, name)}.")
-        if self.timeout <= 0:
-            raise UserError(f"http.timeout must be positive, got {self.timeout:g} seconds.")
-        _ = self._headers  # a missing variable is said now
+        _ = self._headers  # a missing variable is an error now, not at the first request
+
+    def query(self) -> Query:
+        return Query(ask=self, name=self.url)
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float64]:
         chunks = [images[begin : begin + self.chunk] for begin in range(0, len(images), self.chunk)]
@@ -125,19 +125,19 @@ class Http:
             reason = getattr(error, "reason", None) or error
             raise UserError(
                 f"{self.url} does not answer after {self.retries + 1} attempts ({type(reason).__name__}: {reason}). "
-                f"Start the server or check the address. {GOES_ON}."
+                f"Start the server or check the address. {HOW_TO_RESUME}."
             ) from error
         if reply.status != 200:
-            said = reply.headers.get("Location") or reply.data[:300].decode(errors="replace").strip()
-            raise UserError(f"{self.url} answered {reply.status} {reply.reason or ''}: {said or 'nothing'}. {GOES_ON}.")
+            reason = reply.headers.get("Location") or reply.data[:300].decode(errors="replace").strip() or "nothing"
+            raise UserError(f"{self.url} answered {reply.status} {reply.reason or ''}: {reason}. {HOW_TO_RESUME}.")
         return reply.data
 
     @functools.cached_property
     def _pool(self) -> urllib3.PoolManager:
-        retries = _Patience(
+        retries = _Backoff(
             self.retries,
             status_forcelist={429, *range(500, 600)},
-            allowed_methods=None,  # a question asked twice does no harm
+            allowed_methods=None,  # a repeated query does no harm
             backoff_factor=self.backoff / 2,  # the library doubles it before the first use
             raise_on_status=False,
         )

@@ -1,8 +1,7 @@
-"""`load_model`: any way of naming a model, made into a module in eval mode on its device."""
+"""`load_model`: the one way in for models, however they are named."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,10 @@ from classwise.core.arguments import checked
 from classwise.core.errors import UserError
 from classwise.core.spec import Seed, convert
 from classwise.core.trust import require_trust, trusting
+from classwise.core.user_files import IN_FILE
 from classwise.models import registry
-from classwise.models.black_box import load_black_box, names_black_box
-from classwise.models.check import moved
+from classwise.models.black_box import kind_of, load_black_box
+from classwise.models.check import move_to
 from classwise.models.checkpoint import adversarially_trained, read_checkpoint, trained_threat
 from classwise.models.external import LIBRARIES, load_external
 from classwise.models.factory import load_factory
@@ -25,7 +25,6 @@ from classwise.models.programs import kind_of_program, load_program
 from classwise.models.weights import load_state, load_weights
 
 PROGRAM = "program:"
-FACTORY = re.compile(r"(?P<path>.+\.py):(?P<name>\w+)")
 FILES = (".pt", ".pth", ".ts", ".pt2", ".ckpt", ".tar", ".safetensors", ".bin", ".pkl")
 
 
@@ -44,42 +43,39 @@ def load_model(
 
     A spec is a module as it is; a built-in network (``resnet-18``, ``wideresnet:depth=34,width=10``); a function or
     class in a file (``net.py:make``); ``torchvision:…``, ``timm:…`` or ``robustbench:…``; a TorchScript or exported
-    program (``program:FILE``); a checkpoint of classwise; or a black box, which has no gradient (``net.onnx``, ``https://host/path``,
-    ``callable:file.py:name``, ``sklearn:file.py:name``, a function or an estimator). `normalize` puts a normalising
-    layer in front: a known name, text such as ``mean=0.5,std=0.25``, or a pair (mean, std). Initial weights are drawn
-    from `seed`, leaving the global generator alone. trust: also load files that run code without being named as code:
-    a program as it is, a checkpoint whose model is made by a Python file.
+    program (``program:FILE``); a checkpoint of classwise; or a black box, which has no gradient (``net.onnx``,
+    ``https://host/path``, ``callable:file.py:name``, ``sklearn:file.py:name``, a function or an estimator). `normalize`
+    puts a normalising layer in front: a known name, text such as ``mean=0.5,std=0.25``, or a pair (mean, std). Initial
+    weights are drawn from `seed`, leaving the global generator alone. trust: also load files that run code without
+    being named as code: a program as it is, a checkpoint whose model is made by a Python file.
     """
     with torch.random.fork_rng(devices=[]), trusting(trust):
         torch.default_generator.manual_seed(convert(seed, Seed, "seed"))
-        model = _make(spec, weights is not None, num_classes, in_channels, normalize)
+        model = _build(spec, num_classes, in_channels, normalize, fetch=weights is None)
     if weights is not None:
         load_weights(model, weights)
-    return model.eval() if device is None else moved(model.eval(), device)
+    return model.eval() if device is None else move_to(model.eval(), device)
 
 
-def _make(
-    spec: Any,
-    own_weights: bool,
-    num_classes: int | None,
-    in_channels: int | None,
-    normalize: Normalization,
+def _build(
+    spec: Any, num_classes: int | None, in_channels: int | None, normalize: Normalization, fetch: bool
 ) -> nn.Module:
+    """The model of a spec. fetch: with the weights of a library that the spec may name; else others will be loaded."""
     if isinstance(spec, nn.Module):
         return normalized(spec, normalize)
     spec = str(spec) if isinstance(spec, Path) else spec
     if isinstance(spec, str) and spec.startswith(PROGRAM):
         return normalized(load_program(Path(spec.removeprefix(PROGRAM))), normalize)
-    if not isinstance(spec, str) or names_black_box(spec):
-        if own_weights:
+    if not isinstance(spec, str) or kind_of(spec) is not None:
+        if not fetch:
             raise UserError("a black box brings its own weights; leave weights out.")
         return load_black_box(spec, normalize)
-    if factory := FACTORY.fullmatch(spec):
+    if factory := IN_FILE.fullmatch(spec):
         model = load_factory(Path(factory["path"]), factory["name"], num_classes=num_classes, in_channels=in_channels)
         return normalized(model, normalize)
     if spec.partition(":")[0] in LIBRARIES:
-        return load_external(spec, num_classes, in_channels, normalize, own_weights)
-    if registry.knows(spec):  # before any file or folder that happens to bear the name
+        return load_external(spec, num_classes, in_channels, normalize, fetch)
+    if registry.knows(spec):  # before any file or folder of the same name
         return registry.construct(spec, num_classes, in_channels, normalize)
     path = Path(spec)
     if path.is_file():
@@ -108,14 +104,14 @@ def _from_file(path: Path, num_classes: int | None, normalize: Normalization) ->
         raise UserError(f"{path} was saved with the normalisation {stored}, not {normalize!r}; leave normalize out.")
     if num_classes not in (None, header["num_classes"]):
         raise UserError(f"{path} holds a model of {header['num_classes']} classes, but {num_classes} are asked for.")
-    model = _named_in(path, header)
+    model = _build_from(path, header)
     load_state(model, content["state_dict"], str(path))
     model.trained_threat = trained_threat(header)  # type: ignore[assignment]
     model.adversarially_trained = adversarially_trained(header)  # type: ignore[assignment]
     return model
 
 
-def _named_in(path: Path, header: Mapping[str, Any]) -> nn.Module:
+def _build_from(path: Path, header: Mapping[str, Any]) -> nn.Module:
     """The model that a checkpoint's header names; its weights are still to be loaded."""
     spec = header["model"]
     if names_code(spec):
@@ -124,13 +120,13 @@ def _named_in(path: Path, header: Mapping[str, Any]) -> nn.Module:
             f"name the model yourself and give the file as its weights: --model {spec} --weights {path}",
         )
         if not _is_code(spec):
-            raise UserError(f"{path} names {spec!r} as its model, which is itself no model but a file; it is damaged.")
-    return _make(spec, True, header["num_classes"], header["in_channels"], header.get("normalize") or "none")
+            raise UserError(f"{path} names {spec!r} as its model, which is a file and not a model; it is damaged.")
+    return _build(spec, header["num_classes"], header["in_channels"], header.get("normalize") or "none", fetch=False)
 
 
 def names_code(spec: str) -> bool:
-    """Whether building the model of a spec may run code that is not installed: all but a built-in network or one of a
-    library, whose settings name no file."""
+    """Whether building the model of a spec may run code that is not installed: always, but for built-in networks and
+    those of a library whose settings name no file."""
     library, _, rest = spec.partition(":")
     if library in LIBRARIES:
         settings = rest.partition(",")[2]
@@ -139,6 +135,6 @@ def names_code(spec: str) -> bool:
 
 
 def _is_code(spec: str) -> bool:
-    """Whether a spec is one of code: not the path of another checkpoint, nor what nobody knows."""
+    """Whether a spec names code: neither another checkpoint nor something unknown."""
     program = spec.startswith(PROGRAM) or kind_of_program(Path(spec)) is not None
-    return program or FACTORY.fullmatch(spec) is not None or spec.partition(":")[0] in LIBRARIES
+    return program or IN_FILE.fullmatch(spec) is not None or spec.partition(":")[0] in LIBRARIES

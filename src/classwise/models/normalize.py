@@ -101,7 +101,7 @@ def normalized(network: nn.Module, normalize: Normalization) -> nn.Module:
 
 
 def normalization_of(model: nn.Module) -> Constants | None:
-    """The (mean, std) a model applies to its input, as far as classwise put it there."""
+    """The (mean, std) that classwise's normalising layer applies to a model's input, if it has one."""
     model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper
     if not isinstance(model, Normalized):
         return None

@@ -1,7 +1,7 @@
 """ONNX files, run by onnxruntime: ``net.onnx``, or ``net.onnx,output=probabilities,shape=nhwc``.
 
-The file is asked, not differentiated. Its input is a batch of floats; a batch size that the file fixes is kept to, by
-asking in pieces. Of several outputs the first that holds floats is taken, or the one named by `output`.
+The model is queried, not differentiated. Its input is a batch of floats, cut into pieces where the file fixes the batch
+size. Of several outputs the first that holds floats is taken, or the one named by `output`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import hashlib
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from classwise.core.errors import UserError, unknown
+from classwise.models.query import Query
 
 _FLOATS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
 _PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")  # those that need no compilation
@@ -32,13 +33,17 @@ class Onnx:
     path: str
     output: str | None = None
 
+    pattern: ClassVar[str] = r".+\.onnx"
+
     def __post_init__(self) -> None:
         if not Path(self.path).is_file():
             raise UserError(f"no ONNX file {self.path!r}. Check the path.")
-        _ = self._session, self._input, self._output  # what is wrong with the file is said now
+        _ = self._session, self._input, self._output  # whatever is wrong with the file is an error now
 
-    @property
-    def digest(self) -> str:
+    def query(self) -> Query:
+        return Query(ask=self, name=Path(self.path).name, digest=self._digest())
+
+    def _digest(self) -> str:
         """A hash of the file and of those beside it that hold large weights: their names begin with its name."""
         path, whole = Path(self.path), hashlib.sha256()
         for part in sorted(part for part in path.parent.iterdir() if part.name.startswith(path.name)):

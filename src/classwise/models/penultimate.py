@@ -1,4 +1,4 @@
-"""The penultimate vector of any network: what its last linear layer is given."""
+"""The penultimate vector of any network: the input of its last linear layer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def penultimate(model: nn.Module) -> Callable[[Tensor], Tensor]:
         finally:
             hook.remove()
         if not caught:
-            raise UserError(f"{type(model).__name__} does not call its last linear layer; its features are not known.")
+            raise UserError(f"{type(model).__name__} does not call its last linear layer; its features are unknown.")
         return caught[-1].flatten(1)
 
     return features
@@ -39,5 +39,5 @@ def _head(model: nn.Module) -> nn.Linear:
     named = getattr(model, "head", None)
     layers = [named] if isinstance(named, nn.Linear) else [m for m in model.modules() if isinstance(m, nn.Linear)]
     if not layers:
-        raise UserError(f"{type(model).__name__} has no linear layer, so nothing is its penultimate vector.")
+        raise UserError(f"{type(model).__name__} has no linear layer, so it has no penultimate vector.")
     return layers[-1]

@@ -20,7 +20,7 @@ T = TypeVar("T", bound=nn.Module)
 
 
 def kind_of_program(path: Path) -> Kind | None:
-    """Which kind of program a file is, told by its contents, or None."""
+    """The kind of program a file is, by its contents, or None."""
     try:
         if not zipfile.is_zipfile(path):
             return None
@@ -50,14 +50,14 @@ class Exported(nn.Module):
 
 
 def load_program(path: Path) -> nn.Module:
-    """The model of a TorchScript or torch.export file, on the CPU. Runs code: the caller has asked whether it may."""
+    """The model of a TorchScript or torch.export file, on the CPU. Runs code: the caller has checked that it may."""
     if not path.is_file():
         raise UserError(f"no program {str(path)!r}. Check the path.")
     try:
         if kind_of_program(path) == "exported":
             return _exported(path)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that TorchScript is old; it is still what people have
+            warnings.simplefilter("ignore")  # about TorchScript being deprecated; many models are still saved so
             return torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call, no-any-return]
     except UserError:
         raise

@@ -46,7 +46,7 @@ AVERAGES = ("state_dict_ema", "ema_state_dict", "model_ema", "ema")
 
 
 def read_file(path: str | Path) -> Any:
-    """What a torch or safetensors file holds, on the CPU; a file with code in it is refused, not run."""
+    """The content of a torch or safetensors file, on the CPU; a file with code in it is refused, not run."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"no weights file {str(path)!r}. Check the path; weights are .pt, .pth or .safetensors files.")
@@ -77,7 +77,7 @@ def read_file(path: str | Path) -> Any:
 
 
 def _check_sums(path: Path) -> None:
-    """Raise where an entry of a zip archive is not what was written; torch itself does not look."""
+    """Raise where an entry of a zip archive does not match its checksum; torch itself does not check."""
     if not zipfile.is_zipfile(path):
         return  # before torch 1.6 there was no archive, and no sum to check
     with zipfile.ZipFile(path) as archive:

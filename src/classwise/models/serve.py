@@ -8,8 +8,8 @@ float32 array of images (n, channels, height, width) in [0,1] to an array of sco
     POST {"shape": [n, c, h, w], "dtype": "float32", "data": base64 of the little-endian bytes}
     200  {"scores": [[…], …]}          4xx {"error": why the request was refused}          500 {"error": …}
 
-It answers one request at a time, to whoever can reach the port: there is no password. Do not open it to a network
-that you do not trust. `Limits` bound what one client can take from the others: time, memory and threads.
+It answers one request at a time, from anyone who can reach the port: there is no password. Do not open it to a network
+that you do not trust. `Limits` bounds the time, memory and threads that one client can use.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ Score = Callable[[NDArray[np.float32]], Any]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a client may take.
+    """Limits for each client.
 
-    timeout: seconds for a whole request to arrive, the wait for it included, and for a reply to be taken.
+    timeout: seconds for a whole request to arrive, the wait for it included, and for a reply to be received.
     connections: clients at once; one more is told to come back (503).   body: bytes of a request.
     hosts: names by which the server may be addressed, besides localhost, this machine's own and any IP address. (Else
         a web page could reach it through a name of its own that it points to this machine.)
@@ -84,7 +84,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 class Server(ThreadingHTTPServer):
-    """A server of one function. Port 0 takes any that is free; `url` says which."""
+    """A server of one function. Port 0 takes any free port; `url` says which."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -92,7 +92,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, score: Score, host: str = "127.0.0.1", port: int = 8000, limits: Limits | None = None) -> None:
         super().__init__((host, port), Handler)
         self.score, self.limits = score, limits or Limits()
-        self.turn = threading.Lock()  # models are seldom made for several threads
+        self.turn = threading.Lock()  # few models are thread-safe
         self.free = threading.BoundedSemaphore(self.limits.connections)
         self.names = {name.lower() for name in ("localhost", socket.gethostname(), host, *self.limits.hosts)}
 
@@ -122,20 +122,20 @@ class Server(ThreadingHTTPServer):
             self.free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Silent: a client that goes away, or is too slow, is no trouble of the server's."""
+        """Silent: a client that disconnects or is too slow is not an error of the server."""
 
 
-class _Until(io.RawIOBase):
-    """What arrives at a socket until a moment that the handler sets; a client that drips bytes gains no time."""
+class _DeadlineReader(io.RawIOBase):
+    """Reads from a socket up to a deadline that the handler sets, which slow senders cannot extend."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self.connection, self.moment = connection, 0.0
+        self.connection, self.deadline = connection, 0.0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        left = self.moment - time.monotonic()
+        left = self.deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("the request took too long")
         self.connection.settimeout(left)
@@ -152,11 +152,11 @@ class Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.rfile.close()
-        self.arriving = _Until(self.connection)
+        self.arriving = _DeadlineReader(self.connection)
         self.rfile = io.BufferedReader(self.arriving)
 
     def handle_one_request(self) -> None:
-        self.arriving.moment = time.monotonic() + self.server.limits.timeout
+        self.arriving.deadline = time.monotonic() + self.server.limits.timeout
         super().handle_one_request()  # which ends the connection after a TimeoutError
 
     def do_POST(self) -> None:
@@ -187,7 +187,7 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(403, f"this server is not called {name!r}; start it with --allow-host {name} if it is")
 
     def _body(self) -> bytes:
-        """The bytes of the request, as many as it says, if it says so plainly."""
+        """The body of the request, of the length that its one valid Content-Length states."""
         if "Transfer-Encoding" in self.headers:
             raise Refused(411, "the body must come in one piece, with Content-Length")
         given = self.headers.get_all("Content-Length", [])
@@ -198,7 +198,7 @@ class Handler(BaseHTTPRequestHandler):
         most = self.server.limits.body
         if len(given[0]) > 18 or (length := int(given[0])) > most:
             raise Refused(
-                413, f"the body has {given[0][:20]} bytes, at most {most} are taken; send fewer images at once"
+                413, f"the body has {given[0][:20]} bytes, at most {most} are accepted; send fewer images at once"
             )
         body = self.rfile.read(length)
         if len(body) < length:
@@ -211,13 +211,13 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
-        if 400 <= status < 500:  # what may be left of the request is not the next one
+        if 400 <= status < 500:  # the rest of the request, if any, is not the next one
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Silent: an audit asks thousands of times."""
+        """Silent: an audit sends thousands of requests."""
 
 
 def serve(score: Score, host: str = "127.0.0.1", port: int = 8000, limits: Limits | None = None) -> None:
@@ -239,20 +239,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m classwise.models.serve", description="Put a model behind HTTP.")
     parser.add_argument("--model", required=True, help="any model spec, as of classwise audit")
     parser.add_argument("--weights", help="weights for the model")
-    parser.add_argument("--num-classes", type=int, help="outputs of the model, where it needs to be told")
-    parser.add_argument("--in-channels", type=int, help="channels of the images, where it needs to be told")
+    parser.add_argument("--num-classes", type=int, help="outputs of the model, where the spec does not say")
+    parser.add_argument("--in-channels", type=int, help="channels of the images, where the spec does not say")
     parser.add_argument("--normalize", help="normalising first layer")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--trust", action="store_true", help="load files that run code")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at; default: only this machine")
-    parser.add_argument("--port", type=int, default=8000, help="0 takes any that is free")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default: only this machine")
+    parser.add_argument("--port", type=int, default=8000, help="0 takes any free port")
     parser.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME",
         help="a name by which clients address it, besides localhost, this machine's and IP addresses; repeatable",
     )  # fmt: skip
     parser.add_argument(
         "--timeout", type=float, default=usual.timeout,
-        help=f"seconds for a request to arrive and for a reply to be taken; default: {usual.timeout:g}",
+        help=f"seconds for a request to arrive and for a reply to be received; default: {usual.timeout:g}",
     )  # fmt: skip
     parser.add_argument(
         "--connections", type=int, default=usual.connections, help=f"clients at once; default: {usual.connections}"
@@ -274,14 +274,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.exit(2, f"error: {error}.\n")
     try:
         model = load_model(
-            given.model, given.weights, given.num_classes, given.in_channels, given.device, given.normalize,
-            trust=given.trust,
+            given.model, given.weights, given.num_classes, given.in_channels,
+            device=given.device, normalize=given.normalize, trust=given.trust,
         )  # fmt: skip
         serve(score, given.host, given.port, limits)
     except UserError as error:
         parser.exit(2, f"error: {error}\n")
     except OSError as error:
-        parser.exit(2, f"error: cannot listen at {given.host}:{given.port}: {error.strerror or error}\n")
+        parser.exit(2, f"error: cannot listen on {given.host}:{given.port}: {error.strerror or error}\n")
 
 
 if __name__ == "__main__":

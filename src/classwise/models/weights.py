@@ -2,7 +2,7 @@
 
 `load_weights` finds which wrapper's prefix separates the file's names from the model's (``module.``, ``_orig_mod.``,
 ``model.``, ``1.`` after a normalising layer …), maps the few names on which code bases differ, and loads strictly:
-whatever is left over on either side is an error that lists it.
+names left unmatched on either side are an error that lists them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def load_state(model: nn.Module, state: State, source: str = "the state dict") -
     network = model.body if isinstance(model, Normalized) else model
     expected = network.state_dict()
     match = _match(expected, state)
-    _settle_normalisation(model, match, source)
+    _check_normalisation(model, match, source)
     buffers = {name for name, _ in network.named_buffers()}
     match.missing = [name for name in match.missing if not (name in buffers and _is_constant(name))]
     match.unexpected = {k: v for k, v in match.unexpected.items() if not any(part in k for part in UNUSED)}
@@ -92,7 +92,7 @@ def _cuts(name: str, deepest: int = 3) -> Iterable[tuple[str, str]]:
 
 
 def _head(expected: State, named: State) -> tuple[str, str] | None:
-    """(name in the file, name in the model) of a last layer that only bears another name."""
+    """(name in the file, name in the model) of a last layer that only has another name."""
     ours = {name.removesuffix(".weight") for name in expected.keys() - named.keys() if name.endswith(".weight")}
     theirs = {name.removesuffix(".weight") for name in named.keys() - expected.keys() if name.endswith(".weight")}
     pairs = [
@@ -114,35 +114,35 @@ def _is_constant(name: str) -> bool:
     return name.split(".")[-1] in ("num_batches_tracked", *MEANS, *STDS)
 
 
-# ---- normalisation that a file carries ----------------------------------------------------------------------
+# ---- normalisation stored in a file --------------------------------------------------------------------------
 
 
-def _settle_normalisation(model: nn.Module, match: Match, source: str) -> None:
-    """Take a normalising layer's constants out of the left-over names; they must be those of the model."""
+def _check_normalisation(model: nn.Module, match: Match, source: str) -> None:
+    """Take a normalising layer's constants out of the unmatched names; they must be those of the model."""
     mean_name, std_name = _constant(match.unexpected, MEANS), _constant(match.unexpected, STDS)
     if mean_name is None or std_name is None:
         return
     mean, std = (tuple(match.unexpected.pop(name).flatten().tolist()) for name in (mean_name, std_name))
-    own, wanted = normalization_of(model), f"mean={_written(mean)},std={_written(std)}"
+    own, wanted = normalization_of(model), f"mean={_format(mean)},std={_format(std)}"
     if own is None:
         raise UserError(
             f"{source} was saved with a layer that normalises the input, and the model has none: its predictions would "
             f"be wrong. Load the model with normalize={wanted!r}."
         )
     if not agree(own, (mean, std)):
-        raise UserError(f"{source} normalises with {wanted}, the model otherwise: load it with normalize={wanted!r}.")
+        raise UserError(f"{source} normalises with {wanted}, the model does not: load it with normalize={wanted!r}.")
 
 
-def _written(values: tuple[float, ...]) -> str:
+def _format(values: tuple[float, ...]) -> str:
     return f"[{', '.join(f'{value:g}' for value in values)}]"
 
 
-def _constant(left_over: State, names: tuple[str, ...]) -> str | None:
-    fits = (key for key, value in left_over.items() if key.split(".")[-1] in names and 1 <= value.numel() <= 4)
+def _constant(unmatched: State, names: tuple[str, ...]) -> str | None:
+    fits = (key for key, value in unmatched.items() if key.split(".")[-1] in names and 1 <= value.numel() <= 4)
     return next(fits, None)  # at most one value for each channel: no running statistics of a layer
 
 
-# ---- telling what is wrong ----------------------------------------------------------------------------------
+# ---- messages ------------------------------------------------------------------------------------------------
 
 
 def _mismatch(source: str, match: Match, shapes: list[tuple[str, Shape, Shape]]) -> str:

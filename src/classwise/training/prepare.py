@@ -20,7 +20,7 @@ from classwise.data.images import Images
 from classwise.engine.attack_copy import follow, trains_channels_last
 from classwise.methods.method import Method
 from classwise.models import check_model, load_model
-from classwise.models.check import moved
+from classwise.models.check import move_to
 from classwise.training import averaging, optimizer, recipe, schedule, split
 from classwise.training.augment import parse as parse_augment
 from classwise.training.awp import parse as parse_awp
@@ -70,7 +70,7 @@ def network_of(chosen: Recipe, given: nn.Module | None, images: Images, device: 
             normalize=part.normalize,
             seed=chosen.train.seed,
         )
-    network = moved(network, device)
+    network = move_to(network, device)
     if trains_channels_last(network, device):
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     check_model(network.eval(), x.to(device), images.num_classes)

@@ -25,7 +25,7 @@ from classwise.core.run_folder import TrainingFolder
 from classwise.core.run_lock import writing
 from classwise.core.trust import trusting
 from classwise.models import load_model, read_checkpoint
-from classwise.models.check import usable
+from classwise.models.check import check_device
 from classwise.models.loading import names_code
 from classwise.results.audit_result import Audit
 from classwise.training import recipe
@@ -66,7 +66,7 @@ def train(
     """
     chosen = recipe.load(source, changes)
     folder = Path(out)
-    where = local_device(default_device() if device is None else usable(device))
+    where = local_device(default_device() if device is None else check_device(device))
     if chosen.train.amp is not None and where.type == "cpu":
         raise UserError(f"train.amp = {chosen.train.amp} is for GPUs: on a CPU it is slow, on some unsupported.")
     with joined(where) as processes, writing(out if processes.first else None):

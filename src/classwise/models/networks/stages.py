@@ -1,4 +1,4 @@
-"""The stages of a network: the published ones of a depth, or any written out."""
+"""The stages of a network: the published ones of a depth, or any others."""
 
 from __future__ import annotations
 

@@ -93,9 +93,9 @@ def _stand_in(job: TrainJob, environment: Environment, folder: Path) -> None:
 
 def _device(environment: Environment) -> torch.device:
     from classwise.auditing.inputs import default_device
-    from classwise.models.check import usable
+    from classwise.models.check import check_device
 
-    return default_device() if environment.device is None else usable(environment.device)
+    return default_device() if environment.device is None else check_device(environment.device)
 
 
 def _probe_training(job: TrainJob, environment: Environment, folder: Path, seconds: float) -> float:
