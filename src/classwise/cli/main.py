@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -140,7 +141,7 @@ def audit(
         how = f"the same command resumes in {out}" if out else "with --out a stopped audit can be resumed"
         Console(stderr=True).print(f"stopped; {escape(how)}.", soft_wrap=True)
         raise typer.Exit(exit_code(stop)) from None
-    _present(result, as_json, csv)
+    _present(result, as_json, csv, besides=gate.own_metrics(require or []))
     _enforce(result, require or [], confident, junit)
 
 
@@ -148,6 +149,7 @@ def audit(
 def show(
     run: Annotated[Path, typer.Argument(help="Run folder of a finished audit.")],
     attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack. [default: the headline one]")] = None,
+    metric: Annotated[list[str] | None, typer.Option("--metric", help="Show this metric too: a name, or mine.py:gini; repeatable.")] = None,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the class table as CSV.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     require: Annotated[list[str] | None, typer.Option("--require", help="Exit 1 unless this holds; repeatable.")] = None,
@@ -163,7 +165,8 @@ def show(
         console = Console()
         console.print(terminal.class_table(result, attack, width=console.width))
         console.print(Text(result.verdict(attack).sentence, "bold"))
-    _present(result, as_json, csv, attack, tables=attack is None)
+    besides = [*(metric or []), *gate.own_metrics(require or [])]
+    _present(result, as_json, csv, attack, tables=attack is None, besides=besides)
     _enforce(result, require or [], confident, junit)
 
 
@@ -238,12 +241,13 @@ def report(
     title: Annotated[str | None, typer.Option("--title", help="Of the page.")] = None,
     base: Annotated[str | None, typer.Option("--base", help="The run the others are compared with. [default: the first]")] = None,
     images: Annotated[bool, typer.Option("--images/--no-images", help="Show the images that flipped, where an audit kept them.")] = True,
+    metric: Annotated[list[str] | None, typer.Option("--metric", help="Show this metric too: a name, or mine.py:gini; repeatable.")] = None,
 ) -> None:  # fmt: skip
     """Make one self-contained page of run folders, to look at in any browser, offline."""
     from classwise.show.page import page
 
     room = {} if images else {"image_bytes": 0}
-    typer.echo(page.build(runs, out, name, title, base, **room))
+    typer.echo(page.build(runs, out, name, title, base, metrics=metric or (), **room))
 
 
 @app.command()
@@ -371,7 +375,14 @@ def _names(text: str | None) -> list[str] | None:
     return None if text is None else [name for name in text.split(",") if name.strip()]
 
 
-def _present(result: Any, as_json: bool, csv: Path | None, attack: str | None = None, tables: bool = True) -> None:
+def _present(
+    result: Any,
+    as_json: bool,
+    csv: Path | None,
+    attack: str | None = None,
+    tables: bool = True,
+    besides: Sequence[str] = (),
+) -> None:
     from classwise.core.storage import write_text
     from classwise.show import terminal
 
@@ -380,7 +391,7 @@ def _present(result: Any, as_json: bool, csv: Path | None, attack: str | None = 
     if as_json:
         typer.echo(json.dumps(result.summary(), indent=1, allow_nan=False))
     elif tables:
-        terminal.show(result)
+        terminal.show(result, besides=besides)
 
 
 _WITHOUT_FIND_WORST = {"protocol": "any"}  # what these are by default where that is not "not given"

@@ -7,6 +7,7 @@ percent², a class without examples is NaN and does not count, and a number that
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from classwise.metrics import (
     vulnerable,
     worst,
 )
+from classwise.metrics.metric import Metric, Place, Shown
 
 _REGISTRY = Registry(
     kind="metric",
@@ -39,6 +41,18 @@ _REGISTRY = Registry(
     expected="a function of records",
 )
 names, describe, usage = _REGISTRY.names, _REGISTRY.describe, _REGISTRY.usage
+
+
+def find(name: str) -> Metric:
+    """The metric of that name, with how it is shown."""
+    found = _REGISTRY.find(name)
+    return Metric(name, found.object, found.get("SHOWN") or Shown(title=name.rpartition(":")[2]))
+
+
+def shown(place: Place, besides: Sequence[str] = ()) -> list[Metric]:
+    """The metrics that say they are shown there, and those named besides."""
+    declared = [find(name) for name in names() if (said := _REGISTRY.find(name).get("SHOWN")) and place in said.where]
+    return [*declared, *(find(name) for name in besides if name not in {each.name for each in declared})]
 
 
 def by_class(records: Records, confidence: float = 0.95) -> pd.DataFrame:

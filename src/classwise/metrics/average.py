@@ -13,7 +13,10 @@ import numpy as np
 
 from classwise.core.records import Records
 from classwise.metrics import accuracy
+from classwise.metrics.metric import Shown
 from classwise.stats.intervals import Estimate
+
+SHOWN = Shown(title="average", where=("gate",), unit="share")
 
 
 def compute(records: Records) -> float:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from classwise.core.records import Records
 from classwise.metrics import accuracy
+from classwise.metrics.metric import Shown
 from classwise.stats.intervals import Array
+
+SHOWN = Shown(title="CV (%²)", where=("terminal", "gate"))
 
 
 def compute(records: Records) -> float:

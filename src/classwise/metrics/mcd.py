@@ -10,6 +10,7 @@ import numpy as np
 
 from classwise.core.records import Records
 from classwise.metrics import accuracy
+from classwise.metrics.metric import Shown
 from classwise.stats.intervals import Array
 
 
@@ -20,3 +21,22 @@ def compute(records: Records) -> float:
 def of(accuracies: Array) -> float:
     """The discrepancy of class accuracies given as fractions."""
     return float(np.ptp(accuracies))
+
+
+def estimate(records: Records, confidence: float = 0.95) -> tuple[float, float, float]:
+    """The discrepancy with an interval, from simultaneous intervals of the class accuracies: the true one is at most
+    the largest upper bound minus the smallest lower one."""
+    found = accuracy.compute(records, confidence=confidence, simultaneous=True)
+    best, worst, seen = found.best, found.worst, found.support > 0
+    least = max(0.0, float(found.low[best] - found.high[worst]))
+    value = float(found.values[best] - found.values[worst])
+    return value, least, float(max(found.high[seen]) - min(found.low[seen]))
+
+
+SHOWN = Shown(
+    title="MCD (%)",
+    unit="points",
+    caption="points from best to worst class",
+    names=("gap", "mcd"),
+    estimate=estimate,
+)

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from classwise.core.records import Records
 from classwise.metrics import accuracy
+from classwise.metrics.metric import Shown
 from classwise.stats import intervals
 from classwise.stats.intervals import Estimate, Interval
+
+SHOWN = Shown(title="overall", where=("gate",), unit="share", names=("accuracy",))
 
 
 def compute(records: Records, interval: Interval = "wilson", confidence: float = 0.95) -> Estimate:

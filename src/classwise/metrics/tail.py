@@ -14,6 +14,9 @@ import numpy as np
 from classwise.core.errors import UserError
 from classwise.core.records import Records
 from classwise.metrics import accuracy
+from classwise.metrics.metric import Shown
+
+SHOWN = Shown(title="worst 20%", where=("gate",), unit="share", names=("tail20",))
 
 
 def compute(records: Records, k: int | None = None, fraction: float = 0.2) -> float:

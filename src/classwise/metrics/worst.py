@@ -29,8 +29,11 @@ from scipy import stats
 
 from classwise.core.records import Records
 from classwise.metrics import accuracy
+from classwise.metrics.metric import Shown
 from classwise.stats import intervals
 from classwise.stats.intervals import Array, Interval
+
+SHOWN = Shown(title="worst", where=("gate",), unit="share")
 
 FEWEST = 10  # examples of a class before it may be called the worst
 _UNREALISTIC = 1_000_000  # examples per class

@@ -1,8 +1,9 @@
 """Requirements on an audit, for continuous integration: ``worst>=0.25``, ``pgd-20.gap<=0.4``, ``class[cat]>=0.2``.
 
-Quantities: accuracy (over all examples), average (over classes), worst, gap (best − worst), tail20, cv, and
-class[NAME]; of the headline attack unless another is named before a dot (`clean.worst>=0.6`). A confident
-requirement is asked of the interval's unfavourable bound, where there is one.
+Quantities: the metrics that say they are shown in the "gate", accuracy (over all examples), average (over classes),
+worst, gap (best − worst), tail20 and cv; class[NAME]; and a metric of your own, file.py:NAME. Of the headline attack
+unless another is named before a dot (`clean.worst>=0.6`). A confident requirement is asked of the interval's
+unfavourable bound, where there is one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 from classwise import metrics
@@ -22,7 +22,9 @@ from classwise.core.format import fixed, percent
 from classwise.core.records import WORST_CASE
 from classwise.core.spec import number
 from classwise.core.storage import write_text
+from classwise.core.user_files import IN_FILE
 from classwise.metrics import accuracy
+from classwise.metrics.metric import Metric
 from classwise.results.audit_result import Audit
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
@@ -33,10 +35,7 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
 }
 _FORM = re.compile(r"\s*(?P<name>.+?)\s*(?P<operator>>=|<=|>|<)\s*(?P<value>[\d./e%+-]+)\s*")
 _MOST_DIGITS = 9
-QUANTITIES = ("accuracy", "average", "worst", "gap", "tail20", "cv", "class[NAME]")
-_QUANTITY = re.compile(
-    r"(?:(?P<attack>(?!class\[).+?)\.)?(?P<quantity>accuracy|average|worst|gap|mcd|tail20|cv|class\[.+\])"
-)
+_CLASS = re.compile(r"class\[(.+)\]")
 
 
 @dataclass(frozen=True)
@@ -59,15 +58,23 @@ def parse(text: str) -> tuple[str, str, float]:
     match = _FORM.fullmatch(text)
     if match is None:
         raise UserError(f"cannot read the requirement {text!r}; write it as worst>=0.25 or gap<=0.4.")
-    if _QUANTITY.fullmatch(match["name"]) is None:
-        raise unknown("quantity", match["name"].rpartition(".")[2], QUANTITIES)
+    _divide(match["name"])
     raw = match["value"]
     return match["name"], match["operator"], number(raw[:-1]) / 100 if raw.endswith("%") else number(raw)
 
 
+def own_metrics(requirements: Sequence[str]) -> list[str]:
+    """The metrics of Python files that requirements name, to be shown besides the usual ones."""
+    named = (_divide(parse(text)[0])[1] for text in requirements)
+    return list(dict.fromkeys(quantity for quantity in named if IN_FILE.fullmatch(quantity)))
+
+
 def _check_one(audit: Audit, text: str, confident: bool) -> RequirementResult:
     name, sign, bound = parse(text)
-    attack, quantity = _attack_of(audit, name)
+    attack, quantity = _divide(name)
+    if attack not in (None, *audit.names, WORST_CASE):
+        raise unknown("attack in this audit", attack, (*audit.names, WORST_CASE))
+    attack = attack or audit.headline
     value, low, high = _quantity(audit, attack, quantity)
     asked = value if not confident else low if sign.startswith(">") else high
     passed = bool(_OPERATORS[sign](asked, bound))
@@ -79,46 +86,45 @@ def _check_one(audit: Audit, text: str, confident: bool) -> RequirementResult:
 
 def _shown(quantity: str, value: float, bound: float) -> str:
     """The number as it is written everywhere, or with as many more decimals as tell it from the bound."""
-    write = fixed if quantity == "cv" else percent
+    plain = not _CLASS.fullmatch(quantity) and _metric(quantity).shown.unit == "number"
+    write = fixed if plain else percent
     decimals = (digits for digits in range(1, _MOST_DIGITS) if write(value, digits) != write(bound, digits))
     return write(value, 1 if value == bound else next(decimals, _MOST_DIGITS))
 
 
-def _attack_of(audit: Audit, name: str) -> tuple[str, str]:
+def _known() -> dict[str, Metric]:
+    """What requirements may be about, by every name it has."""
+    return {name: metric for metric in metrics.shown("gate") for name in metric.names}
+
+
+def _metric(quantity: str) -> Metric:
+    return metrics.find(quantity) if IN_FILE.fullmatch(quantity) else _known()[quantity]
+
+
+def _divide(name: str) -> tuple[str | None, str]:
     """The attack named before the quantity, if one is, and the quantity. Either name may hold dots of its own."""
-    match = _QUANTITY.fullmatch(name)
-    assert match is not None  # `parse` has seen it
-    known = (*audit.names, WORST_CASE)
-    if match["attack"] not in (None, *known):
-        raise unknown("attack in this audit", match["attack"], known)
-    return match["attack"] or audit.headline, match["quantity"]
+    known = _known()
+    for start in (0, *(dot.end() for dot in re.finditer(r"\.", name))):
+        attack, quantity = name[: max(start - 1, 0)] or None, name[start:]
+        in_file = IN_FILE.fullmatch(quantity)
+        if quantity in known or _CLASS.fullmatch(quantity) or (in_file and Path(in_file["path"]).is_file()):
+            return attack, quantity
+    shown = (metric.names[0] for metric in known.values())
+    raise unknown("quantity", name.rpartition(".")[2], {*shown, "class[NAME]"})
 
 
 def _quantity(audit: Audit, attack: str, quantity: str) -> tuple[float, float, float]:
     """A quantity with its interval; without one, the value three times."""
     rows = audit.rows(attack)
-    summary: dict[str, Any] = metrics.summary(rows, audit.confidence)
-    if match := re.fullmatch(r"class\[(.+)\]", quantity):
-        by_name = {row["class"]: row for row in summary["by_class"]}
-        if match[1] not in by_name:
-            raise unknown("class", match[1], by_name)
-        row = by_name[match[1]]
-        if row["n"] == 0:
-            raise UserError(f"class {match[1]!r} has no example in this audit, so nothing can be required of it.")
-        return row["accuracy"], row["low"], row["high"]
-    if quantity == "worst":
-        worst = summary["worst"]
-        return worst["accuracy"], worst["low"], worst["high"]
-    if quantity == "accuracy":
-        return summary["accuracy"], summary["accuracy_low"], summary["accuracy_high"]
-    if quantity in ("gap", "mcd"):
-        bounds = accuracy.compute(rows, confidence=audit.confidence, simultaneous=True)
-        best, lowest = bounds.best, bounds.worst
-        gap = float(bounds.values[best] - bounds.values[lowest])
-        # The true gap is at most the largest upper bound minus the smallest lower one, all bounds holding together.
-        least = max(0.0, float(bounds.low[best] - bounds.high[lowest]))
-        return gap, least, float(max(bounds.high[bounds.support > 0]) - min(bounds.low[bounds.support > 0]))
-    return summary[quantity], summary[quantity], summary[quantity]
+    if (match := _CLASS.fullmatch(quantity)) is None:
+        return _metric(quantity).estimate(rows, audit.confidence)
+    found = accuracy.compute(rows, confidence=audit.confidence)
+    if match[1] not in found.class_names:
+        raise unknown("class", match[1], found.class_names)
+    number = found.class_names.index(match[1])
+    if found.support[number] == 0:
+        raise UserError(f"class {match[1]!r} has no example in this audit, so nothing can be required of it.")
+    return float(found.values[number]), float(found.low[number]), float(found.high[number])
 
 
 def write_junit(path: Path, outcomes: Sequence[RequirementResult]) -> None:

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from classwise import metrics
-from classwise.core.format import distance, fixed, interval, level, percent, probability, radius
+from classwise.core.format import interval, level, percent, probability, radius
 from classwise.core.records import CLEAN
 from classwise.metrics import accuracy, vulnerable
 from classwise.results.audit_result import Audit
@@ -129,15 +129,16 @@ def _cut(name: str, width: int) -> Text:
     return text
 
 
-def overview(audit: Audit, width: int = 80) -> Table:
-    """One line per attack: overall, worst class, CV, MCD."""
-    lines = []
+def overview(audit: Audit, width: int = 80, besides: Sequence[str] = ()) -> Table:
+    """One line per attack: overall, worst class, the metrics that say they are shown here, and those named besides."""
+    lines, extra = [], metrics.shown("terminal", besides)
     for name in dict.fromkeys((*audit.names, audit.headline)):
         rows, found = audit.rows(name), audit.verdict(name)
         overall, within = percent(metrics.overall.compute(rows).value), interval(found.low, found.high)
-        spread = fixed(metrics.cv.compute(rows), 1), distance(metrics.mcd.compute(rows))
-        lines.append((name, overall, found.label, percent(found.accuracy), within, *spread))
-    headers = ("attack", "overall", "worst class", "accuracy", f"{level(audit.confidence)} CI", "CV (%²)", "MCD (%)")
+        numbers = (metric.written(rows) for metric in extra)
+        lines.append((name, overall, found.label, percent(found.accuracy), within, *numbers))
+    titles = (metric.shown.title for metric in extra)
+    headers = ("attack", "overall", "worst class", "accuracy", f"{level(audit.confidence)} CI", *titles)
     widths = [max(map(cell_len, column)) for column in zip(headers, *lines, strict=True)]
     names = [headers.index("attack"), headers.index("worst class")]
     room = width - sum(widths) + sum(widths[column] for column in names) - _GAP * (len(headers) - 1)
@@ -193,13 +194,13 @@ def show_findings(console: Console, findings: Sequence[Finding]) -> None:
             console.print(Text.assemble(("• ", style), (mark, style), f"{finding.what} ", (finding.remedy, "dim")))
 
 
-def show(audit: Audit, console: Console | None = None) -> None:
-    """The whole audit on the terminal."""
+def show(audit: Audit, console: Console | None = None, besides: Sequence[str] = ()) -> None:
+    """The whole audit on the terminal; besides: metrics to show in the overview besides the usual ones."""
     console = console or Console()
     names = audit.records.num_classes
     console.print(class_table(audit, most=12 if names > 40 else None, width=console.width))
     console.print()
-    console.print(overview(audit, console.width))
+    console.print(overview(audit, console.width, besides))
     console.print()
     for table in curve_tables(audit, most=12 if names > 40 else None) if audit.has_curve else ():
         console.print(table)

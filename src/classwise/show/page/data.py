@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from classwise import metrics
-from classwise.core.format import distance, interval, level, percent, probability
+from classwise.core.format import interval, level, percent, probability
 from classwise.core.records import CLEAN, WORST_CASE, Array, Records
 from classwise.metrics import confusion, groups, p_worst, superclass
 from classwise.results.audit_result import Audit
@@ -173,15 +173,15 @@ def slugs(names: Sequence[str]) -> list[str]:
     return made
 
 
-def headline_numbers(audit: Audit) -> list[tuple[str, str, str]]:
-    """What stands under the verdict: number, what it is, and its interval or remark."""
+def headline_numbers(audit: Audit, besides: Sequence[str] = ()) -> list[tuple[str, str, str]]:
+    """The numbers under the verdict, metrics named besides too: each number, what it is, and its interval or remark."""
     total = metrics.overall.compute(audit.rows(), confidence=audit.confidence)
     clean = metrics.overall.compute(audit.rows(CLEAN), confidence=audit.confidence)
-    found, spread = audit.verdict(), metrics.mcd.compute(audit.rows())
+    found, images = audit.verdict(), f"{total.support:,} images"
     ci = f"{level(audit.confidence)} CI"
     return [
         (percent(found.accuracy), f"worst class: {found.label}", f"{ci} {interval(found.low, found.high)}"),
         (percent(total.value), f"robust over all, {called(audit.headline)}", f"{ci} {interval(total.low, total.high)}"),
         (percent(clean.value), "clean accuracy", f"{ci} {interval(clean.low, clean.high)}"),
-        (distance(spread), "points from best to worst class", f"{total.support:,} images"),
+        *((m.written(audit.rows()), m.shown.caption or m.shown.title, images) for m in metrics.shown("page", besides)),
     ]

@@ -8,6 +8,7 @@ stands in the data can run.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import shlex
@@ -55,6 +56,7 @@ class Runs:
     audits: Mapping[str, Audit]
     histories: Mapping[str, pd.DataFrame]
     remarks: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what trainings said at their end
+    metrics: Sequence[str] = ()  # to be shown besides the usual ones
 
 
 def build(
@@ -64,14 +66,16 @@ def build(
     title: str | None = None,
     base: str | None = None,
     image_bytes: int = _IMAGE_BYTES,
+    metrics: Sequence[str] = (),
 ) -> Path:
     """Write the page of these run folders, of audits and of trainings, to `out`.
 
     names: what to call the runs; by default the folders' names. base: the run the others are compared with; by default
-    the first. image_bytes: room for the images of the confusion; 0 leaves them out.
+    the first. image_bytes: room for the images of the confusion; 0 leaves them out. metrics: shown besides the usual.
     """
-    runs = read(folders, names)
-    command = shlex.join(["classwise", "report", *map(str, folders), "--out", str(out)])
+    runs = dataclasses.replace(read(folders, names), metrics=metrics)
+    extra = [word for name in metrics for word in ("--metric", name)]
+    command = shlex.join(["classwise", "report", *map(str, folders), "--out", str(out), *extra])
     write_text(out, visible(render(runs, title or _title(runs), base, image_bytes, command)))
     return out
 
@@ -117,7 +121,7 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
         "version": __version__,
         "command": command,
         "runs": [
-            _describe(name, audit, found[name], own.failed)
+            _describe(name, audit, found[name], own.failed, runs.metrics)
             for (name, audit), own in zip(runs.audits.items(), kept, strict=True)
         ],
         "charts": [(drawing.figure, Markup(drawing.svg), drawing.problem) for drawing in drawn],
@@ -127,13 +131,15 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
     return _template().render(**context, **_inlined(payload), sections=_shown_sections(runs, drawn))
 
 
-def _describe(name: str, audit: Audit, found: groups.Groups, failed: Sequence[str]) -> dict[str, Any]:
+def _describe(
+    name: str, audit: Audit, found: groups.Groups, failed: Sequence[str], metrics: Sequence[str]
+) -> dict[str, Any]:
     """What the template shows of a run."""
     return {
         "name": name,
         "verdict": audit.verdict().sentence,
         "failed": failed,
-        "numbers": data.headline_numbers(audit),
+        "numbers": data.headline_numbers(audit, metrics),
         "findings": by_heading(rules.of_audit(audit)),
         "groups": sections.groups(found, audit),
         "command": commands.of_audit(audit),

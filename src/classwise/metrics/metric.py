@@ -1,0 +1,60 @@
+"""Where a metric of one number is shown and how it is written: a metric's module says so, ``SHOWN = Shown(…)``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from classwise.core.format import distance, fixed, percent
+from classwise.core.records import Records
+
+Place = Literal["terminal", "page", "gate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """title: the header of its column. where: the terminal's overview, the page's first numbers, requirements.
+    unit: a share is written 18.3%, points (a difference of shares) 18.3, a number as it is. caption: what the page says
+    under it, by default the title. names: what requirements call it, the first in messages; by default its own name.
+    estimate: the metric with its interval, where `compute` gives the value alone.
+    """
+
+    title: str
+    where: tuple[Place, ...] = ("terminal", "page", "gate")
+    unit: Literal["share", "points", "number"] = "number"
+    digits: int = 1
+    caption: str = ""
+    names: tuple[str, ...] = ()
+    estimate: Callable[[Records, float], tuple[float, float, float]] | None = None
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of one number: its name, the function of the records, and how it is shown."""
+
+    name: str
+    compute: Callable[..., Any]
+    shown: Shown
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What requirements call it."""
+        return self.shown.names or (self.name,)
+
+    def estimate(self, records: Records, confidence: float = 0.95) -> tuple[float, float, float]:
+        """The value and its interval; without one, the value three times."""
+        if self.shown.estimate is not None:
+            return self.shown.estimate(records, confidence)
+        takes = "confidence" in inspect.signature(self.compute).parameters
+        found = self.compute(records, **({"confidence": confidence} if takes else {}))
+        value, low, high = (getattr(found, end, found) for end in ("value", "low", "high"))
+        return float(value), float(low), float(high)
+
+    def written(self, records: Records) -> str:
+        """The value as a table has it."""
+        value = self.estimate(records)[0]
+        if self.shown.unit == "number":
+            return fixed(value, self.shown.digits)
+        return percent(value) if self.shown.unit == "share" else distance(value)
