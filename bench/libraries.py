@@ -23,7 +23,7 @@ from torch import Tensor, nn
 import classwise as cw
 from bench.markdown import bullets, median_and_range, paragraph, percent, table
 from bench.setting import EPS, SPEC, Setting
-from classwise.core.records import Protocol
+from classwise.core.meta import Protocol
 from classwise.core.spec import number
 
 TITLE = "PGD-20 beside other libraries"

@@ -16,7 +16,8 @@ import pytest
 import torch
 from torch import nn
 
-from classwise.core.records import CLEAN, AttackInfo, Meta, Records
+from classwise.core.meta import AttackInfo, Meta
+from classwise.core.records import CLEAN, Records
 from classwise.data.images import Images
 from classwise.results.audit_result import Audit
 from small_net import make_images, make_net
@@ -59,8 +60,8 @@ def make_audit(
                 }
             )
         )
-    infos = {name: AttackInfo({"name": name.partition("-")[0]}) for name in attacks} | dict(infos or {})
-    meta = Meta(tuple(names), eps=8 / 255, attacks=infos, stats=rest.pop("stats", {}))
+    infos = {name: AttackInfo(settings={"name": name.partition("-")[0]}) for name in attacks} | dict(infos or {})
+    meta = Meta(class_names=tuple(names), eps=8 / 255, attacks=infos, stats=rest.pop("stats", {}))
     return Audit(Records(pd.concat(frames, ignore_index=True), meta), **rest)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from classwise.attacks.attack import Attack
 from classwise.attacks.fgsm import Fgsm
 from classwise.attacks.pgd import Pgd
-from classwise.core.records import Meta
+from classwise.core.meta import Meta
 from classwise.data.images import Images
 from classwise.engine import evaluation
 from classwise.engine.attack_copy import AttackCopy
@@ -28,7 +28,9 @@ def job_of(
     batch, part, workers = (changes.pop(key, default) for key, default in (("batch", 32), ("part", 50), ("workers", 1)))
     protocol, coverage = changes.get("protocol", "any"), changes.pop("coverage", "all")
     eps = np.broadcast_to(np.asarray(changes.pop("eps", EPS), dtype=float), len(images)).copy()
-    meta = Meta(images.class_names, eps=EPS, seed=3, attacks=evaluation.attack_infos(attacks, protocol, coverage))
+    meta = Meta(
+        class_names=images.class_names, eps=EPS, seed=3, attacks=evaluation.attack_infos(attacks, protocol, coverage)
+    )
     fast = changes.pop("fast", net)
     fast = fast if isinstance(fast, AttackCopy) else AttackCopy(fast, 0, ())
     return evaluation.Evaluation(

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from classwise.auditing.audit import audit
     from classwise.auditing.find_worst import find_worst
     from classwise.core.errors import UserError
-    from classwise.core.records import PerClass, Records
+    from classwise.core.per_class import PerClass
+    from classwise.core.records import Records
     from classwise.core.threat import Threat
     from classwise.data import load as load_data
     from classwise.models import load_model
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Audit": "classwise.results.audit_result",
     "BlackBox": "classwise.models.black_box",
-    "PerClass": "classwise.core.records",
+    "PerClass": "classwise.core.per_class",
     "Records": "classwise.core.records",
     "Threat": "classwise.core.threat",
     "UserError": "classwise.core.errors",

@@ -16,7 +16,8 @@ import pytest
 from PIL import Image
 
 from classwise.core.errors import UserError
-from classwise.core.records import CLEAN, AttackInfo
+from classwise.core.meta import AttackInfo
+from classwise.core.records import CLEAN
 from classwise.results.audit_result import Audit
 from classwise.show import figures
 
@@ -52,7 +53,7 @@ def make(audit_of: AuditOf, support: list[int], names: tuple[str, ...], seed: in
         "pgd@4": [n // 2 + w // 2 for n, w in zip(support, weak, strict=True)],
     }
     correct["pgd@8"] = weak
-    infos = {f"pgd@{k}": AttackInfo({"name": "pgd"}, eps=k / 255, family="pgd") for k in (4, 8)}
+    infos = {f"pgd@{k}": AttackInfo(settings={"name": "pgd"}, eps=k / 255, family="pgd") for k in (4, 8)}
     audit = audit_of(correct, support, names, infos)
     probs = rng.dirichlet(np.ones(len(names)), size=len(audit.records))
     changed = dataclasses.replace(audit.records.meta, **meta)

@@ -14,7 +14,9 @@ import pytest
 
 from classwise import metrics
 from classwise.core.errors import UserError
-from classwise.core.records import AttackInfo, Meta, PerClass, Records
+from classwise.core.meta import AttackInfo, Meta
+from classwise.core.per_class import PerClass
+from classwise.core.records import Records
 
 NAMES = ("cat", "dog", "car", "ship", "bird")
 GROUPS = {"animals": ("cat", "dog", "bird"), "vehicles": ("car", "ship")}
@@ -42,7 +44,7 @@ def draw(seed: int) -> Records:
             "queries": 20,
         }
     )
-    meta = Meta(NAMES, superclasses=GROUPS, attacks={"pgd": AttackInfo()})
+    meta = Meta(class_names=NAMES, superclasses=GROUPS, attacks={"pgd": AttackInfo()})
     return Records(frame, meta, rng.dirichlet(np.ones(len(NAMES)), size=size))
 
 

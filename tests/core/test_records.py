@@ -9,7 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from classwise.core.errors import UserError
-from classwise.core.records import CLEAN, COLUMNS, WORST_CASE, AttackInfo, Meta, PerClass, Records
+from classwise.core.meta import AttackInfo, Meta
+from classwise.core.per_class import PerClass
+from classwise.core.records import CLEAN, COLUMNS, WORST_CASE, Records
 
 NAMES = ("cat", "dog", "ship")
 META = Meta(
@@ -20,8 +22,8 @@ META = Meta(
     seed=7,
     attacks={
         CLEAN: AttackInfo(),
-        "fgsm": AttackInfo({"step": 0.5}, protocol="final"),
-        "pgd": AttackInfo({"steps": 20, "restarts": 5}),
+        "fgsm": AttackInfo(settings={"step": 0.5}, protocol="final"),
+        "pgd": AttackInfo(settings={"steps": 20, "restarts": 5}),
     },
     versions={"classwise": "0.1.0"},
 )
@@ -250,7 +252,7 @@ def test_an_empty_folder_is_named(tmp_path):
 
 def test_meta_survives_json():
     assert Meta.from_json(META.to_json()) == META
-    plain = Meta(NAMES)
+    plain = Meta(class_names=NAMES)
     assert Meta.from_json(plain.to_json().encode()) == plain
 
 
@@ -258,7 +260,9 @@ def test_meta_survives_json():
 
 
 def test_per_class_worst_and_best_skip_absent_classes():
-    values = PerClass(np.array([np.nan, 0.2, 0.2, 0.9]), np.array([0, 5, 5, 10]), *np.zeros((2, 4)), tuple("abcd"))
+    low, high = np.zeros((2, 4))
+    accuracies, support = np.array([np.nan, 0.2, 0.2, 0.9]), np.array([0, 5, 5, 10])
+    values = PerClass(values=accuracies, support=support, low=low, high=high, class_names=tuple("abcd"))
     assert (values.worst, values.best) == (1, 3)
     assert values.to_frame().columns.tolist() == ["class", "n", "value", "low", "high"]
 
@@ -266,4 +270,4 @@ def test_per_class_worst_and_best_skip_absent_classes():
 def test_per_class_of_nothing_says_so():
     nothing = np.full(2, np.nan)
     with pytest.raises(UserError, match="no class has an example"):
-        _ = PerClass(nothing, np.zeros(2), nothing, nothing, ("a", "b")).worst
+        _ = PerClass(values=nothing, support=np.zeros(2), low=nothing, high=nothing, class_names=("a", "b")).worst

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from classwise.core.errors import UserError
-from classwise.core.records import CLEAN, AttackInfo, Records
+from classwise.core.meta import AttackInfo
+from classwise.core.records import CLEAN, Records
 from classwise.core.run_folder import AuditFolder
 from classwise.results.audit_result import Audit
 
@@ -21,7 +22,7 @@ PART = 5  # of 20 examples
 
 def stored(audit_of: Make, folder: Path, coverage: str = "all", **changes: dict[str, object]) -> Records:
     """Ten examples of two classes each: 10 and 9 right when clean, 6 and 4 under pgd, 8 and 3 under fgsm."""
-    infos = {name: AttackInfo({**changes}, coverage=coverage) for name in NAMES[1:]}  # type: ignore[arg-type]
+    infos = {name: AttackInfo(settings={**changes}, coverage=coverage) for name in NAMES[1:]}  # type: ignore[arg-type]
     counts = {CLEAN: [10, 9], "pgd-20": [6, 4], "fgsm": [8, 3]}
     records = audit_of(counts, (10, 10), ("cat", "dog"), {CLEAN: AttackInfo(), **infos}).records
     left = np.ones(20, bool)

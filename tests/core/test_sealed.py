@@ -12,13 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from classwise.core.errors import UserError
-from classwise.core.records import AttackInfo, Records
+from classwise.core.meta import AttackInfo
+from classwise.core.records import Records
 from classwise.results.audit_result import Audit
 
 
 @pytest.fixture
 def written(audit_of: Callable[..., Audit], tmp_path: Path) -> tuple[Records, Path]:
-    infos = {"pgd-20": AttackInfo({"name": "pgd", "steps": 20, "step": 0.003})}
+    infos = {"pgd-20": AttackInfo(settings={"name": "pgd", "steps": 20, "step": 0.003})}
     records = audit_of({"pgd-20": [5, 2, 9]}, (10, 10, 10), infos=infos).records
     probs = np.random.default_rng(0).dirichlet(np.ones(3), len(records)).astype(np.float32)
     Records(records.frame, records.meta, probs).write(tmp_path / "part.parquet")

@@ -15,7 +15,7 @@ from classwise.attacks.nattack import Nattack
 from classwise.attacks.noise import Noise
 from classwise.attacks.pgd import Pgd
 from classwise.core.errors import UserError
-from classwise.core.records import Meta
+from classwise.core.meta import Meta
 from classwise.engine import evaluation
 from made_job import ATTACKS
 
@@ -79,4 +79,4 @@ def test_settings_of_any_attack_can_be_written_down() -> None:
     info = evaluation.attack_infos({"odd": Odd()}, "any", "all")["odd"]
     assert info.settings["draws"] == 10
     assert "Linear" in info.settings["helper"]
-    assert Meta(("a",), attacks={"odd": info}).to_json()
+    assert Meta(class_names=("a",), attacks={"odd": info}).to_json()

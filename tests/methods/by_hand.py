@@ -10,7 +10,8 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from classwise.core.records import AttackInfo, Meta, Records
+from classwise.core.meta import AttackInfo, Meta
+from classwise.core.records import Records
 from classwise.methods import Batch, Loss, Method, State
 
 NAMES = ("cat", "dog", "emu")
@@ -88,7 +89,7 @@ def records(**attacks: Any) -> Records:
             )
         )
         probs.append(p)
-    meta = Meta(NAMES, attacks={name: AttackInfo(protocol="final") for name in attacks})
+    meta = Meta(class_names=NAMES, attacks={name: AttackInfo(protocol="final") for name in attacks})
     return Records(pd.concat(frames, ignore_index=True), meta, np.concatenate(probs))
 
 

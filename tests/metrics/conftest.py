@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from classwise.core.records import AttackInfo, Meta, Records
+from classwise.core.meta import AttackInfo, Meta
+from classwise.core.records import Records
 
 
 def build(label, prediction, class_names, *, index=None, probs=None, superclasses=None):
@@ -27,7 +28,7 @@ def build(label, prediction, class_names, *, index=None, probs=None, superclasse
             "queries": 20,
         }
     )
-    meta = Meta(tuple(class_names), superclasses=superclasses, attacks={"pgd": AttackInfo()})
+    meta = Meta(class_names=tuple(class_names), superclasses=superclasses, attacks={"pgd": AttackInfo()})
     return Records(frame, meta, probs)
 
 

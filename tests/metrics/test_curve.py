@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from classwise.core.errors import UserError
-from classwise.core.records import AttackInfo, Meta, Records
+from classwise.core.meta import AttackInfo, Meta
+from classwise.core.records import Records
 from classwise.metrics import curve
 from classwise.stats import intervals
 
@@ -49,10 +50,10 @@ def along(*radii: float, coverage: str = "all", **infos: AttackInfo) -> Records:
     for eps in radii:
         name = f"pgd@{eps:g}"
         frames.append(attacked(name, eps, rows=standing if coverage == "standing" else None))
-        known[name] = AttackInfo({"name": "pgd"}, "any", coverage, eps, "pgd")  # type: ignore[arg-type]
+        known[name] = AttackInfo(settings={"name": "pgd"}, protocol="any", coverage=coverage, eps=eps, family="pgd")  # type: ignore[arg-type]
         standing = eps < DISTANCE
     frame = pd.concat(frames, ignore_index=True)
-    return Records(frame, Meta(NAMES, eps=max(radii, default=0), attacks={**known, **infos}))
+    return Records(frame, Meta(class_names=NAMES, eps=max(radii, default=0), attacks={**known, **infos}))
 
 
 class TestPoints:
@@ -76,7 +77,10 @@ class TestPoints:
 
     def test_an_attack_that_found_nothing_standing_has_no_rows_but_a_point(self) -> None:
         records = along(1, 4, coverage="standing")
-        later = {**records.meta.attacks, "pgd@8": AttackInfo({"name": "pgd"}, "any", "standing", 8, "pgd")}
+        later = {
+            **records.meta.attacks,
+            "pgd@8": AttackInfo(settings={"name": "pgd"}, protocol="any", coverage="standing", eps=8, family="pgd"),
+        }
         records = dataclasses.replace(records, meta=dataclasses.replace(records.meta, attacks=later))
         table = curve.compute(records)
         assert table[table["eps"] == 8]["accuracy"].tolist()[:2] == [1 / 4, 2 / 3]
@@ -85,7 +89,7 @@ class TestPoints:
         assert curve.compute(along(4, 1, 2))["eps"].tolist() == [0] * 3 + [1] * 3 + [2] * 3 + [4] * 3
 
     def test_an_attack_at_one_radius_is_a_curve_of_two_points(self) -> None:
-        single = along(1, **{"pgd@1": AttackInfo({"name": "pgd"})})
+        single = along(1, **{"pgd@1": AttackInfo(settings={"name": "pgd"})})
         table = curve.compute(single)
         assert set(table["family"]) == {"pgd@1"}
         assert table["eps"].unique().tolist() == [0, 1]
@@ -98,7 +102,10 @@ class TestPoints:
     def test_families_keep_apart(self) -> None:
         records = along(1, 2)
         other = attacked("fgsm@2", 2, np.where(DISTANCE == 0, 0, NEVER))
-        infos = {**records.meta.attacks, "fgsm@2": AttackInfo({"name": "fgsm"}, "any", "all", 2, "fgsm")}
+        infos = {
+            **records.meta.attacks,
+            "fgsm@2": AttackInfo(settings={"name": "fgsm"}, protocol="any", coverage="all", eps=2, family="fgsm"),
+        }
         meta = dataclasses.replace(records.meta, attacks=infos)
         table = curve.areas(Records(pd.concat([records.frame, other], ignore_index=True), meta))
         areas = table.set_index(["family", "class"])["area"]
@@ -132,11 +139,13 @@ class TestAreas:
 
 
 class TestAnyRadius:
-    SEEKING = AttackInfo({"name": "fab", "minimal": True})
+    SEEKING = AttackInfo(settings={"name": "fab", "minimal": True})
 
     def records(self, **infos: AttackInfo) -> Records:
         frame = pd.concat([attacked("clean", 0), attacked("fab", 9)], ignore_index=True)
-        return Records(frame, Meta(NAMES, eps=1, attacks={"clean": AttackInfo(), "fab": self.SEEKING, **infos}))
+        return Records(
+            frame, Meta(class_names=NAMES, eps=1, attacks={"clean": AttackInfo(), "fab": self.SEEKING, **infos})
+        )
 
     @pytest.mark.parametrize(("eps", "cat", "dog"), [(0, 0.75, 1), (0.5, 0.5, 1), (2, 0.25, 1), (3, 0.25, 2 / 3)])
     def test_by_hand(self, eps: float, cat: float, dog: float) -> None:

@@ -17,7 +17,7 @@ from scipy import stats
 
 from classwise.core.errors import UserError
 from classwise.core.format import points
-from classwise.core.records import AttackInfo
+from classwise.core.meta import AttackInfo
 from classwise.metrics import difference, paired, worst
 from classwise.results.audit_result import Audit
 from classwise.results.compare import compare, read_runs
@@ -170,7 +170,7 @@ class TestRefusals:
         assert compare(runs).attack == "worst_case"
 
     def test_other_settings(self, two: dict[str, Audit], audit_of: Make) -> None:
-        infos = {"pgd-20": AttackInfo({"name": "pgd", "step": 0.003}, "final")}
+        infos = {"pgd-20": AttackInfo(settings={"name": "pgd", "step": 0.003}, protocol="final")}
         other = audit_of({"pgd-20": [20, 50, 90]}, SUPPORT, NAMES, infos)
         runs = {"base": two["base"], "other": other}
         with pytest.raises(UserError, match=r"pgd-20 protocol any and final; pgd-20 step unset and 0\.003"):

@@ -14,7 +14,8 @@ from scipy import stats
 from statsmodels.stats.proportion import power_proportions_2indep, samplesize_proportions_2indep_onetail
 
 from classwise.core.errors import UserError
-from classwise.core.records import AttackInfo, Meta, Records
+from classwise.core.meta import AttackInfo, Meta
+from classwise.core.records import Records
 from classwise.results import findings
 from classwise.results.audit_result import Audit
 from classwise.results.compare import compare
@@ -79,8 +80,8 @@ def audit_with(counts: np.ndarray, names: tuple[str, ...] = NAMES) -> Audit:
     frame = pd.DataFrame({"index": np.arange(len(label)), "label": label, "prediction": prediction})
     others = dict.fromkeys(("eps", "confidence", "true_prob", "loss", "distance", "minimal", "step", "queries"), 0)
     frames = [frame.assign(attack="clean", prediction=label), frame.assign(attack="pgd-20")]
-    infos = {"clean": AttackInfo(), "pgd-20": AttackInfo({"name": "pgd"})}
-    return Audit(Records(pd.concat(frames, ignore_index=True).assign(**others), Meta(names, attacks=infos)))
+    infos = {"clean": AttackInfo(), "pgd-20": AttackInfo(settings={"name": "pgd"})}
+    return Audit(Records(pd.concat(frames, ignore_index=True).assign(**others), Meta(class_names=names, attacks=infos)))
 
 
 def betas(counts: np.ndarray, names: tuple[str, ...] = NAMES) -> list[Finding]:
@@ -140,8 +141,8 @@ class TestBeta:
 
 class TestHiddenGradients:
     INFOS = {  # noqa: RUF012
-        "pgd-20": AttackInfo({"name": "pgd"}),
-        "temperature_pgd-20": AttackInfo({"name": "temperature_pgd"}),
+        "pgd-20": AttackInfo(settings={"name": "pgd"}),
+        "temperature_pgd-20": AttackInfo(settings={"name": "temperature_pgd"}),
     }
 
     def audit(self, audit_of: Make, plain: list[int], sharp: list[int], **infos: AttackInfo) -> Audit:
@@ -169,8 +170,8 @@ class TestHiddenGradients:
         assert ("temperature_beats_pgd" in codes, "open_gradients" in codes) == (reported, not reported)
 
     def test_silent_without_both_attacks_on_every_example(self, audit_of: Make) -> None:
-        survivors = {"temperature_pgd-20": AttackInfo({"name": "temperature_pgd"}, coverage="standing")}
-        larger = {"temperature_pgd-20": AttackInfo({"name": "temperature_pgd"}, eps=16 / 255)}
+        survivors = {"temperature_pgd-20": AttackInfo(settings={"name": "temperature_pgd"}, coverage="standing")}
+        larger = {"temperature_pgd-20": AttackInfo(settings={"name": "temperature_pgd"}, eps=16 / 255)}
         for audit in (
             audit_of({"pgd-20": [9, 9]}, (20, 20)),
             self.audit(audit_of, [100, 100], [60, 98], **survivors),
@@ -287,7 +288,9 @@ class TestWeakAttack:
         assert "blind_beats_gradient" not in found(audit)
 
     def test_attacks_on_survivors_are_not_compared(self, audit_of: Make) -> None:
-        survivors = {name: AttackInfo({"name": name.partition("-")[0]}, coverage="standing") for name in ("pgd-20",)}
+        survivors = {
+            name: AttackInfo(settings={"name": name.partition("-")[0]}, coverage="standing") for name in ("pgd-20",)
+        }
         audit = audit_of({"noise-10": [50, 5, 60], "pgd-20": [60, 5, 80]}, WIDE, infos=survivors)
         assert "blind_beats_gradient" not in found(audit)
 
@@ -311,12 +314,13 @@ def curve(*names: str) -> dict[str, AttackInfo]:
     """The metadata of attacks called family@eps."""
     split = {name: name.split("@") for name in names}
     return {
-        name: AttackInfo({"name": family}, "final", "all", float(eps), family) for name, (family, eps) in split.items()
+        name: AttackInfo(settings={"name": family}, protocol="final", coverage="all", eps=float(eps), family=family)
+        for name, (family, eps) in split.items()
     }
 
 
 def pgd(**settings: float) -> AttackInfo:
-    return AttackInfo({"name": "pgd", "steps": 20, "step": None, "restarts": 1, **settings})
+    return AttackInfo(settings={"name": "pgd", "steps": 20, "step": None, "restarts": 1, **settings})
 
 
 class TestMoreIsNotWeaker:
@@ -344,7 +348,7 @@ class TestMoreIsNotWeaker:
         [
             pgd(steps=100, step=0.1),
             pgd(steps=100, restarts=0),
-            AttackInfo({**pgd(steps=100).settings, "name": "margin_pgd"}),
+            AttackInfo(settings={**pgd(steps=100).settings, "name": "margin_pgd"}),
         ],
     )
     def test_only_of_attacks_that_differ_in_effort_alone(self, audit_of: Make, other: AttackInfo) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from classwise.core.records import AttackInfo
+from classwise.core.meta import AttackInfo
 from classwise.results.audit_result import Audit
 from classwise.results.finding import Finding
 from classwise.show import terminal
@@ -113,7 +113,7 @@ class TestShow:
         assert overview.split()[:4] == ["pgd-20", "48.4%", "dog", "10.0%"]
 
     def test_the_protocol_is_named(self, audit_of: Make) -> None:
-        infos = {"pgd-20": AttackInfo({"name": "pgd"}, protocol="final")}
+        infos = {"pgd-20": AttackInfo(settings={"name": "pgd"}, protocol="final")}
         assert "judged on the last iterate" in "\n".join(rendered(audit_of({"pgd-20": [1, 2]}, (5, 5), infos=infos)))
         assert "judged on the image" in "\n".join(rendered(audit_of({}, (5, 5))))
 

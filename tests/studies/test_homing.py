@@ -13,7 +13,8 @@ import pytest
 import classwise as cw
 from classwise import data, studies
 from classwise.core.errors import UserError
-from classwise.core.records import AttackInfo, Meta, Records
+from classwise.core.meta import AttackInfo, Meta
+from classwise.core.records import Records
 from classwise.data import load as load_data
 from classwise.studies.homing import claims, tables
 from classwise.studies.runner.graph import AuditJob, Graph, TrainJob
@@ -34,7 +35,7 @@ def made(names: tuple[str, ...], rows: list[tuple[int, str, str]]) -> Records:
             **dict.fromkeys(("step", "queries"), 1),
         }
     )
-    return Records(frame, Meta(names, attacks={"pgd": AttackInfo()}))
+    return Records(frame, Meta(class_names=names, attacks={"pgd": AttackInfo()}))
 
 
 def answers(names: tuple[str, ...], **predictions: str) -> Records:

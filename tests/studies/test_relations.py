@@ -10,7 +10,8 @@ import pytest
 
 import classwise as cw
 from classwise import studies
-from classwise.core.records import CLEAN, AttackInfo, Meta, Records
+from classwise.core.meta import AttackInfo, Meta
+from classwise.core.records import CLEAN, Records
 from classwise.metrics import groups, symmetry
 from classwise.results.audit_result import Audit
 from classwise.studies.runner.result import Done
@@ -64,7 +65,7 @@ def by_hand(counts: np.ndarray) -> Audit:
     rows = {"index": np.arange(len(label)), "label": label, "prediction": prediction, **zero}
     frame = pd.concat([pd.DataFrame(rows).assign(attack=name) for name in (CLEAN, "pgd-20")], ignore_index=True)
     attacks = {CLEAN: AttackInfo(), "pgd-20": AttackInfo()}
-    return Audit(Records(frame, Meta(NAMES, superclasses=SUPERCLASSES, attacks=attacks)))
+    return Audit(Records(frame, Meta(class_names=NAMES, superclasses=SUPERCLASSES, attacks=attacks)))
 
 
 class OneAudit(Done):

@@ -12,7 +12,8 @@ from scipy import stats
 import classwise as cw
 from classwise import studies
 from classwise.core.errors import UserError
-from classwise.core.records import AttackInfo, Meta, Records
+from classwise.core.meta import AttackInfo, Meta
+from classwise.core.records import Records
 from classwise.metrics import agreement
 from classwise.studies import universality
 from classwise.studies.runner.graph import Graph, TrainJob
@@ -37,7 +38,7 @@ def made(*right: int) -> list[Records]:
             **dict.fromkeys(("step", "queries"), 1),
         }
     )
-    return [Records(frame, Meta(names, attacks={"pgd": AttackInfo()}))]
+    return [Records(frame, Meta(class_names=names, attacks={"pgd": AttackInfo()}))]
 
 
 def test_equal_classes_are_tested_by_chi_square() -> None:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from classwise.core.errors import UserError
-from classwise.core.records import COLUMNS, AttackInfo, Meta, Records
+from classwise.core.meta import AttackInfo, Meta
+from classwise.core.records import COLUMNS, Records
 from classwise.training import history
 
 NAMES = ("cat", "dog")
@@ -28,8 +29,8 @@ def records(**predictions: tuple[int, ...]) -> Records:
             "loss": np.where(right, 1.0, 3.0),
         }
         frames.append(pd.DataFrame({**columns, "attack": attack}))
-    infos = {attack: AttackInfo({}, "final", "all") for attack in predictions}
-    return Records(pd.concat(frames, ignore_index=True), Meta(NAMES, attacks=infos))
+    infos = {attack: AttackInfo(settings={}, protocol="final", coverage="all") for attack in predictions}
+    return Records(pd.concat(frames, ignore_index=True), Meta(class_names=NAMES, attacks=infos))
 
 
 TRAIN = records(train=(0, 0, 1, 0))

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from classwise.core.records import COLUMNS, AttackInfo, Meta, Records
+from classwise.core.meta import AttackInfo, Meta
+from classwise.core.records import COLUMNS, Records
 from classwise.training.progress_display import ProgressDisplay, class_bars, line, show_trained
 from classwise.training.state import TrainingState
 
@@ -39,8 +40,8 @@ def valid() -> Records:
         columns = {name: np.zeros(4) for name in COLUMNS}
         columns |= {"index": np.arange(4), "label": np.array([0, 0, 1, 1]), "prediction": np.array(predictions)}
         frames.append(pd.DataFrame({**columns, "attack": attack}))
-    infos = {name: AttackInfo({}, "final", "all") for name in ("clean", "pgd")}
-    return Records(pd.concat(frames, ignore_index=True), Meta(("[cat]", "dog", "emu"), attacks=infos))
+    infos = {name: AttackInfo(settings={}, protocol="final", coverage="all") for name in ("clean", "pgd")}
+    return Records(pd.concat(frames, ignore_index=True), Meta(class_names=("[cat]", "dog", "emu"), attacks=infos))
 
 
 def console(terminal: bool = False) -> tuple[Console, io.StringIO]:

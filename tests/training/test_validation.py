@@ -12,7 +12,8 @@ from torch import nn
 
 import classwise as cw
 from classwise import attacks
-from classwise.core.records import CLEAN, Protocol, Records
+from classwise.core.meta import Protocol
+from classwise.core.records import CLEAN, Records
 from classwise.data import load as load_data
 from classwise.data.images import Images
 from classwise.engine.attack_copy import follow

@@ -21,7 +21,8 @@ from classwise import attacks as attack_files
 from classwise.auditing.fingerprints import fingerprint_data, fingerprint_model
 from classwise.auditing.inputs import spec_of
 from classwise.core.errors import UserError
-from classwise.core.records import AttackInfo, digest
+from classwise.core.meta import AttackInfo
+from classwise.core.records import digest
 from classwise.core.run_config import check_same, damaged
 from classwise.core.run_folder import AuditFolder
 from classwise.core.spec import number, written

@@ -33,7 +33,8 @@ from classwise.auditing.inputs import (
 from classwise.auditing.landscape import landscape as loss_slices
 from classwise.core.arguments import checked
 from classwise.core.errors import UserError, unknown
-from classwise.core.records import CLEAN, MOST_PROBS, Coverage, Meta, Protocol
+from classwise.core.meta import Coverage, Meta, Protocol
+from classwise.core.records import CLEAN, MOST_PROBS
 from classwise.core.run_folder import AuditFolder
 from classwise.core.run_lock import one_writer
 from classwise.core.spec import Count, OpenShare, Seed, validate_fields
@@ -234,7 +235,15 @@ def prepare(
         attacks,
         settings.norm,
         base,
-        Meta(images.class_names, images.superclasses, settings.norm, threat.eps, settings.seed, infos, _versions()),
+        Meta(
+            class_names=images.class_names,
+            superclasses=images.superclasses,
+            norm=settings.norm,
+            eps=threat.eps,
+            seed=settings.seed,
+            attacks=infos,
+            versions=_versions(),
+        ),
         evaluation.BatchPlan(batch, len(images), workers),
         device,
         settings.protocol,

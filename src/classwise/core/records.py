@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +22,10 @@ import pyarrow as pa
 from classwise.core import sealed
 from classwise.core.arguments import argument, checked
 from classwise.core.errors import UserError, unknown
+from classwise.core.meta import AttackInfo, Meta
 from classwise.core.record_parts import RecordParts
 
 Array = npt.NDArray[Any]
-Protocol = Literal["any", "final"]
-Coverage = Literal["all", "standing"]
 
 CLEAN = "clean"
 WORST_CASE = "worst_case"
@@ -48,118 +46,6 @@ COLUMNS: dict[str, pa.DataType] = {
     "step": pa.int32(),  # steps of the attack spent on this example
     "queries": pa.int64(),  # model evaluations the attack spent on it
 }
-
-
-@dataclass(frozen=True)
-class AttackInfo:
-    """How an attack's rows came about: its settings, and which examples it saw and was judged on.
-
-    protocol: "any" if a row is broken as soon as any point tried breaks it, "final" if the last iterate is judged.
-    coverage: "all" if every example was attacked, "standing" if only those no earlier attack had broken.
-    eps: the (largest) radius it ran with; None where that is the run's.
-    family: what attacks that differ only in eps have in common, so that their rows make a curve.
-    """
-
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    protocol: Protocol = "any"
-    coverage: Coverage = "all"
-    eps: float | None = None
-    family: str | None = None
-
-
-@dataclass(frozen=True)
-class Part:
-    """Which piece of a run a file holds.
-
-    covers: `digest` of the positions of the examples it is about; of some it has no row, where only survivors were
-        attacked.
-    points: SHA-256 of the file with its adversarial images, where they are kept.
-    """
-
-    attack: str
-    number: int
-    covers: str
-    points: str | None = None
-
-
-@dataclass(frozen=True)
-class Meta:
-    """What the rows do not say: class names, threat, seed, versions, each attack's `AttackInfo`, and what it cost.
-
-    The order of `attacks` is the order they ran in, and is kept on disk.
-    """
-
-    class_names: tuple[str, ...]
-    superclasses: Mapping[str, tuple[str, ...]] | None = None
-    norm: str = "linf"
-    eps: float = 0.0
-    seed: int = 0
-    attacks: Mapping[str, AttackInfo] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
-    stats: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # per attack, summed over parts
-    part: Part | None = None
-
-    def to_json(self) -> str:
-        """The attacks as a list of pairs, which keeps its order whoever rewrites the file."""
-        raw = dataclasses.asdict(self)
-        return json.dumps({**raw, "attacks": list(raw["attacks"].items())})
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Meta:
-        """Also of files written before the order was kept: there the attacks are a mapping, sorted by name."""
-        raw = json.loads(text)
-        groups, attacks, part = raw["superclasses"], raw["attacks"], raw.get("part")
-        pairs = attacks.items() if isinstance(attacks, Mapping) else attacks
-        return cls(
-            **{
-                **raw,
-                "class_names": tuple(raw["class_names"]),
-                "superclasses": None if groups is None else {k: tuple(v) for k, v in groups.items()},
-                "attacks": {name: AttackInfo(**info) for name, info in pairs},
-                "part": None if part is None else Part(**part),
-            }
-        )
-
-
-@dataclass(frozen=True)
-class PerClass:
-    """One number per class, with its interval and the number of examples behind it.
-
-    A class with no example is NaN with support 0; it is never dropped.
-    """
-
-    values: Array
-    support: Array
-    low: Array
-    high: Array
-    class_names: tuple[str, ...]
-
-    @property
-    def worst(self) -> int:
-        """The class with the smallest value (the first, if several tie)."""
-        self._require_support()
-        return int(np.nanargmin(self.values))
-
-    @property
-    def best(self) -> int:
-        """The class with the largest value (the first, if several tie)."""
-        self._require_support()
-        return int(np.nanargmax(self.values))
-
-    def to_frame(self) -> pd.DataFrame:
-        return pd.DataFrame(
-            {
-                "class": self.class_names,
-                "n": self.support,
-                "value": self.values,
-                "low": self.low,
-                "high": self.high,
-            }
-        )
-
-    def _require_support(self) -> None:
-        if not np.isfinite(self.values).any():
-            raise UserError("no class has an example: there is nothing to compare. Select at least one example.")
 
 
 @dataclass(frozen=True)
@@ -258,7 +144,9 @@ class Records:
         frame = frame.dropna(subset=["place"]).sort_values(["index", "correct", "tie", "place"], kind="stable")
         picked = self.take(frame.drop_duplicates("index")["row"].to_numpy())
         protocols = {self.meta.attacks[name].protocol for name in order if name in self.meta.attacks}
-        info = AttackInfo({"attacks": list(order)}, "final" if protocols == {"final"} else "any", "all")
+        info = AttackInfo(
+            settings={"attacks": list(order)}, protocol="final" if protocols == {"final"} else "any", coverage="all"
+        )
         meta = dataclasses.replace(self.meta, attacks={WORST_CASE: info})
         broken_by = picked.frame["attack"].where(~pd.Series(picked.correct), "")
         return Records(picked.frame.assign(attack=WORST_CASE, broken_by=broken_by), meta, picked.probs)

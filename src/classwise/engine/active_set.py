@@ -28,7 +28,8 @@ from classwise.attacks.attack import (
 )
 from classwise.core import rng
 from classwise.core.errors import UserError
-from classwise.core.records import COLUMNS, Array, Protocol
+from classwise.core.meta import Protocol
+from classwise.core.records import COLUMNS, Array
 from classwise.core.threat import Norm, choose, norms
 from classwise.data.images import Images, IntArray
 from classwise.engine.attack_copy import channels_last

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from classwise.core.errors import UserError
-from classwise.core.records import CLEAN, Array, Part, Records, digest
+from classwise.core.meta import Part
+from classwise.core.records import CLEAN, Array, Records, digest
 from classwise.data.images import IntArray
 from classwise.engine import evaluation, run
 

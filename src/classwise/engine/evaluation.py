@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from classwise import attacks as attack_files
 from classwise.attacks.attack import Attack, Model, evaluations, needs_gradient
 from classwise.core.errors import UserError
-from classwise.core.records import CLEAN, Array, AttackInfo, Coverage, Meta, Protocol
+from classwise.core.meta import AttackInfo, Coverage, Meta, Protocol
+from classwise.core.records import CLEAN, Array
 from classwise.core.run_folder import AuditFolder
 from classwise.core.threat import Norm
 from classwise.data.images import Images
@@ -134,8 +135,10 @@ def along(job: Evaluation, curve: Mapping[str, float]) -> Evaluation:
 
 def attack_infos(attacks: Mapping[str, Attack], protocol: Protocol, coverage: Coverage) -> dict[str, AttackInfo]:
     """The metadata of a run's attacks, clean first."""
-    infos = {CLEAN: AttackInfo({}, protocol, "all")}
+    infos = {CLEAN: AttackInfo(settings={}, protocol=protocol, coverage="all")}
     for name, attack in attacks.items():
         own = json.loads(json.dumps(attack_files.settings(attack), default=str))  # a field may hold any object
-        infos[name] = AttackInfo({"name": attack_files.name_of(attack), **own}, protocol, coverage)
+        infos[name] = AttackInfo(
+            settings={"name": attack_files.name_of(attack), **own}, protocol=protocol, coverage=coverage
+        )
     return infos

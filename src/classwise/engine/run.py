@@ -21,7 +21,8 @@ from classwise.attacks.attack import Attack
 from classwise.attacks.clean import Clean
 from classwise.core import adversarial_examples
 from classwise.core.errors import UserError
-from classwise.core.records import CLEAN, COLUMNS, Array, Meta, Part, Records, digest
+from classwise.core.meta import Meta, Part
+from classwise.core.records import CLEAN, COLUMNS, Array, Records, digest
 from classwise.core.run_folder import AuditFolder
 from classwise.data.images import Images, IntArray
 from classwise.engine.active_set import AttackResult, Verifier

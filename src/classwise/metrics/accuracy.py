@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from classwise.core.records import PerClass, Records
+from classwise.core.per_class import PerClass
+from classwise.core.records import Records
 from classwise.metrics import confusion
 from classwise.stats import intervals
 from classwise.stats.intervals import Array, Interval
@@ -26,7 +27,9 @@ def compute(
     if simultaneous:
         confidence = intervals.sidak(confidence, int(np.count_nonzero(support)))
     low, high = intervals.bounds(correct, support, confidence, interval)
-    return PerClass(intervals.ratio(correct, support), support, low, high, records.class_names)
+    return PerClass(
+        values=intervals.ratio(correct, support), support=support, low=low, high=high, class_names=records.class_names
+    )
 
 
 def counts(records: Records) -> tuple[Array, Array]:

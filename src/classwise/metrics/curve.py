@@ -17,7 +17,9 @@ import numpy as np
 import pandas as pd
 
 from classwise.core.errors import UserError, unknown
-from classwise.core.records import CLEAN, AttackInfo, PerClass, Records
+from classwise.core.meta import AttackInfo
+from classwise.core.per_class import PerClass
+from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy
 from classwise.stats import intervals
 from classwise.stats.intervals import Array
@@ -81,7 +83,9 @@ def at(records: Records, eps: float, attack: str | None = None, confidence: floa
     size = records.num_classes
     correct, support = np.bincount(label[robust.to_numpy()], minlength=size), np.bincount(label, minlength=size)
     low, high = intervals.bounds(correct, support, confidence)
-    return PerClass(intervals.ratio(correct, support), support, low, high, records.class_names)
+    return PerClass(
+        values=intervals.ratio(correct, support), support=support, low=low, high=high, class_names=records.class_names
+    )
 
 
 def families(records: Records) -> dict[str, dict[float, str]]:

@@ -12,7 +12,8 @@ import numpy as np
 from scipy import special
 
 from classwise.core.errors import UserError
-from classwise.core.records import PerClass, Records
+from classwise.core.per_class import PerClass
+from classwise.core.records import Records
 from classwise.metrics import confusion
 from classwise.stats import intervals
 
@@ -34,4 +35,6 @@ def compute(records: Records, confidence: float = 0.95) -> PerClass:
     error = np.sqrt(intervals.ratio(intervals.ratio(squares, support - 1), support))
     alpha = 1 - intervals.check_confidence(confidence)
     margin = special.stdtrit(np.maximum(support - 1, 1), 1 - alpha / 2) * error
-    return PerClass(mean, support, mean - margin, mean + margin, records.class_names)
+    return PerClass(
+        values=mean, support=support, low=mean - margin, high=mean + margin, class_names=records.class_names
+    )

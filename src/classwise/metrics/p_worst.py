@@ -19,7 +19,8 @@ from functools import cached_property
 import numpy as np
 from scipy import special
 
-from classwise.core.records import PerClass, Records
+from classwise.core.per_class import PerClass
+from classwise.core.records import Records
 from classwise.metrics import accuracy
 from classwise.stats.intervals import Array
 
@@ -32,7 +33,13 @@ def compute(records: Records) -> PerClass:
     """The probability of each class; `low` and `high` are NaN, since a posterior probability has no interval."""
     correct, support = accuracy.counts(records)
     nothing = np.full(records.num_classes, np.nan)
-    return PerClass(probabilities(correct, support), support, nothing, nothing, records.class_names)
+    return PerClass(
+        values=probabilities(correct, support),
+        support=support,
+        low=nothing,
+        high=nothing,
+        class_names=records.class_names,
+    )
 
 
 def probabilities(correct: Array, support: Array) -> Array:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from classwise.core.errors import UserError
-from classwise.core.records import PerClass, Records
+from classwise.core.per_class import PerClass
+from classwise.core.records import Records
 from classwise.metrics import misclassified
 from classwise.stats import intervals
 from classwise.stats.intervals import Array
@@ -37,7 +38,9 @@ def compute(records: Records, confidence: float = 0.95) -> Flips:
     inside = np.where(group[:, None] == group[None, :], counts, 0).sum(axis=1)
     share = float(intervals.ratio(inside.sum(), errors.sum()))
     low, high = intervals.bounds(inside, errors, confidence)
-    by_class = PerClass(intervals.ratio(inside, errors), errors, low, high, records.class_names)
+    by_class = PerClass(
+        values=intervals.ratio(inside, errors), support=errors, low=low, high=high, class_names=records.class_names
+    )
     return Flips(int(errors.sum()), share, 1 - share, by_class)
 
 

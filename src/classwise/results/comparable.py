@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from classwise.core.errors import UserError, unknown
-from classwise.core.records import CLEAN, WORST_CASE, AttackInfo, Records
+from classwise.core.meta import AttackInfo
+from classwise.core.records import CLEAN, WORST_CASE, Records
 from classwise.core.run_config import same
 from classwise.results.audit_result import Audit
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from classwise.core.losses import cross_entropy
-from classwise.core.records import COLUMNS, MOST_PROBS, AttackInfo, Meta, Records
+from classwise.core.meta import AttackInfo, Meta
+from classwise.core.records import COLUMNS, MOST_PROBS, Records
 from classwise.methods.method import Loss
 from classwise.training.processes import Processes
 
@@ -78,4 +79,11 @@ def to_records(columns: dict[str, Tensor], meta: Meta) -> Records:
 
 def meta_of(class_names: tuple[str, ...], norm: str, eps: float, seed: int) -> Meta:
     """The metadata of training records."""
-    return Meta(class_names, None, norm, eps, seed, {TRAIN: AttackInfo({}, "final", "all")})
+    return Meta(
+        class_names=class_names,
+        superclasses=None,
+        norm=norm,
+        eps=eps,
+        seed=seed,
+        attacks={TRAIN: AttackInfo(settings={}, protocol="final", coverage="all")},
+    )

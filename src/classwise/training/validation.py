@@ -10,7 +10,8 @@ import numpy as np
 from torch import nn
 
 from classwise.attacks.attack import Attack, for_classes
-from classwise.core.records import CLEAN, Meta, Protocol, Records
+from classwise.core.meta import Meta, Protocol
+from classwise.core.records import CLEAN, Records
 from classwise.core.threat import Norm
 from classwise.data.images import Images
 from classwise.engine import evaluation, run
@@ -49,7 +50,14 @@ class Validation:
         for protocol, attacks in groups:
             fitted = {name: for_classes(attack, mine.num_classes) for name, attack in attacks.items()}
             infos = evaluation.attack_infos(fitted, protocol, "all")
-            meta = Meta(mine.class_names, mine.superclasses, self.norm, self.eps, self.seed, infos)
+            meta = Meta(
+                class_names=mine.class_names,
+                superclasses=mine.superclasses,
+                norm=self.norm,
+                eps=self.eps,
+                seed=self.seed,
+                attacks=infos,
+            )
             radii = np.full(len(mine), self.eps)
             job = evaluation.Evaluation(
                 model, fast, mine, fitted, self.norm, radii, meta, plan, device, protocol, report=report

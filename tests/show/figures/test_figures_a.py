@@ -15,7 +15,8 @@ from PIL import Image
 from statsmodels.stats.proportion import proportion_confint
 
 from classwise.core.errors import UserError
-from classwise.core.records import CLEAN, AttackInfo, Meta, Records
+from classwise.core.meta import AttackInfo, Meta
+from classwise.core.records import CLEAN, Records
 from classwise.core.run_folder import TrainingFolder
 from classwise.metrics import accuracy
 from classwise.results.audit_result import Audit
@@ -33,7 +34,7 @@ def records(counts: np.ndarray, names: tuple[str, ...] = NAMES, **meta: Any) -> 
     label, prediction = np.indices(counts.shape).reshape(2, -1).repeat(counts.reshape(-1), axis=1)
     rest = dict.fromkeys(("confidence", "true_prob", "loss", "distance", "minimal", "step", "queries"), 0)
     frame = pd.DataFrame({"index": np.arange(len(label)), "label": label, "attack": "pgd", "eps": 0.03, **rest})
-    return Records(frame.assign(prediction=prediction), Meta(names, attacks={"pgd": AttackInfo()}, **meta))
+    return Records(frame.assign(prediction=prediction), Meta(class_names=names, attacks={"pgd": AttackInfo()}, **meta))
 
 
 def audit(counts: np.ndarray = COUNTS, names: tuple[str, ...] = NAMES, **meta: Any) -> Audit:
@@ -297,7 +298,7 @@ def test_radar_places_classes_clockwise_from_the_top() -> None:
 def clean_and_robust() -> Audit:
     clean = records(np.diag([10, 10, 10, 10]))
     frame = pd.concat([clean.frame.assign(attack=CLEAN), records(COUNTS).frame], ignore_index=True)
-    return Audit(Records(frame, Meta(NAMES, attacks={CLEAN: AttackInfo(), "pgd": AttackInfo()})))
+    return Audit(Records(frame, Meta(class_names=NAMES, attacks={CLEAN: AttackInfo(), "pgd": AttackInfo()})))
 
 
 def test_gap_marks_best_minus_worst_of_both_accuracies() -> None:
@@ -432,7 +433,7 @@ def test_state_that_never_moves_is_said_so() -> None:
 
 
 def swept(audit_of: AuditOf, scale: float = 255) -> Audit:
-    infos = {f"pgd@{k}": AttackInfo({"name": "pgd"}, eps=k / scale, family="pgd") for k in (4, 8)}
+    infos = {f"pgd@{k}": AttackInfo(settings={"name": "pgd"}, eps=k / scale, family="pgd") for k in (4, 8)}
     return audit_of({"pgd@4": [5, 2], "pgd@8": [1, 2]}, support=[10, 2], names=("cat", "dog"), infos=infos)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from classwise.core import adversarial_examples
-from classwise.core.records import CLEAN, COLUMNS, AttackInfo, Meta, Records
+from classwise.core.meta import AttackInfo, Meta
+from classwise.core.records import CLEAN, COLUMNS, Records
 from classwise.results.audit_result import Audit
 from classwise.results.finding import Finding
 
@@ -30,8 +31,8 @@ def write_run(
     """A finished audit in its folder: so many of each class right under pgd-20. Errors go to the next class, but the
     last of each class to the one before."""
     finding = Finding("train_mode", "warning", f"Train mode of {names[-1]}.", "Call model.eval().")
-    attacks = {CLEAN: AttackInfo(), "pgd-20": AttackInfo({"name": "pgd"})} | dict(infos or {})
-    meta = Meta(tuple(names), superclasses, eps=8 / 255, attacks=attacks)
+    attacks = {CLEAN: AttackInfo(), "pgd-20": AttackInfo(settings={"name": "pgd"})} | dict(infos or {})
+    meta = Meta(class_names=tuple(names), superclasses=superclasses, eps=8 / 255, attacks=attacks)
     rows = [_rows(CLEAN, [_IMAGES] * len(names)), _rows("pgd-20", right)]
     audit = Audit(Records(pd.concat(rows, ignore_index=True), meta))
     audit.records.write(folder / "records" / "00-all-00000.parquet")

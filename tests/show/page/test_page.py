@@ -26,7 +26,8 @@ from PIL import Image
 from classwise.core import adversarial_examples
 from classwise.core.errors import UserError
 from classwise.core.format import interval, percent
-from classwise.core.records import AttackInfo, Records
+from classwise.core.meta import AttackInfo
+from classwise.core.records import Records
 from classwise.metrics import groups
 from classwise.models.black_box import BlackBox
 from classwise.results.audit_result import Audit
@@ -399,7 +400,7 @@ def test_the_budget_gives_every_cell_an_image_before_any_gets_two(folders: list[
 
 def test_an_image_broken_at_a_smaller_radius_is_found_there(tmp_path: Path) -> None:
     radii = {"pgd-20": 0.1, "pgd-20@2": 0.2}
-    infos = {name: AttackInfo({"name": "pgd"}, eps=eps, family="pgd-20") for name, eps in radii.items()}
+    infos = {name: AttackInfo(settings={"name": "pgd"}, eps=eps, family="pgd-20") for name, eps in radii.items()}
     audit = write_run(tmp_path)
     again = audit.records.of("pgd-20").frame.assign(attack="pgd-20@2")
     meta = dataclasses.replace(audit.records.meta, attacks={"clean": AttackInfo(), **infos})

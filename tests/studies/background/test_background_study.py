@@ -11,7 +11,8 @@ import torch
 import classwise as cw
 from classwise import studies
 from classwise.core.errors import UserError
-from classwise.core.records import AttackInfo, Meta, Records
+from classwise.core.meta import AttackInfo, Meta
+from classwise.core.records import Records
 from classwise.data import masks
 from classwise.data.coloured import colours_of, drawn
 from classwise.data.masks import Masks
@@ -28,7 +29,9 @@ PER_CLASS, MISSING = 6, 2  # images of each class, and those of all without a ma
 def records(label: Sequence[int], prediction: Sequence[int], classes: Sequence[str], attack: str = "pgd") -> Records:
     frame = pd.DataFrame({"index": np.arange(len(label)), "label": label, "attack": attack, "prediction": prediction})
     numbers = ("eps", "confidence", "true_prob", "loss", "distance", "minimal", "step", "queries")
-    return Records(frame.assign(**dict.fromkeys(numbers, 0)), Meta(tuple(classes), attacks={attack: AttackInfo()}))
+    return Records(
+        frame.assign(**dict.fromkeys(numbers, 0)), Meta(class_names=tuple(classes), attacks={attack: AttackInfo()})
+    )
 
 
 # ---- another background at inference ---------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from classwise.core.records import AttackInfo, Meta, Records
+from classwise.core.meta import AttackInfo, Meta
+from classwise.core.records import Records
 from classwise.metrics import difference, rho
 from classwise.stats.intervals import Estimate
 from classwise.studies.shared import over_seeds
@@ -29,7 +30,7 @@ def records(correct: np.ndarray) -> Records:
             **dict.fromkeys(("eps", "confidence", "true_prob", "loss", "distance", "minimal", "step", "queries"), 0),
         }
     )
-    return Records(frame, Meta(tuple("abcdef"[:classes]), attacks={"pgd": AttackInfo()}))
+    return Records(frame, Meta(class_names=tuple("abcdef"[:classes]), attacks={"pgd": AttackInfo()}))
 
 
 def drawn(rng: np.random.Generator, p: list[float], each: int, seeds: int, wobble: float = 0.0) -> list[Records]:

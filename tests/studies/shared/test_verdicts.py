@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 from classwise import studies
-from classwise.core.records import AttackInfo, Meta, Records
+from classwise.core.meta import AttackInfo, Meta
+from classwise.core.records import Records
 from classwise.metrics import reciprocity
 from classwise.results.audit_result import Audit
 from classwise.studies import Claim, attacks, class_bias, corruptions, homing, relations
@@ -116,7 +117,9 @@ def confused(counts: np.ndarray, superclasses: dict[str, tuple[str, ...]] | None
     label, prediction = np.indices(counts.shape).reshape(2, -1).repeat(counts.reshape(-1), axis=1)
     zero = dict.fromkeys(("eps", "confidence", "true_prob", "loss", "distance", "minimal", "step", "queries"), 0)
     frame = pd.DataFrame({"index": np.arange(len(label)), "label": label, "prediction": prediction, **zero})
-    return Records(frame.assign(attack="pgd"), Meta(names, superclasses=superclasses, attacks={"pgd": AttackInfo()}))
+    return Records(
+        frame.assign(attack="pgd"), Meta(class_names=names, superclasses=superclasses, attacks={"pgd": AttackInfo()})
+    )
 
 
 def ring(size: int, errors: int, right: int) -> np.ndarray:

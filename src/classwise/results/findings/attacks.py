@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from classwise.core.format import p_equals, percent, points
-from classwise.core.records import CLEAN, AttackInfo, Records
+from classwise.core.meta import AttackInfo
+from classwise.core.records import CLEAN, Records
 from classwise.metrics import paired
 from classwise.results.audit_result import Audit
 from classwise.results.finding import Found
@@ -168,7 +169,7 @@ def _strongest(attacks: Mapping[str, Records]) -> tuple[str, Records]:
 
 
 def _info(audit: Audit, attack: str) -> AttackInfo:
-    return audit.records.meta.attacks.get(attack, AttackInfo({"name": attack}))
+    return audit.records.meta.attacks.get(attack, AttackInfo(settings={"name": attack}))
 
 
 def _settings(audit: Audit, attack: str) -> Mapping[str, Any]:

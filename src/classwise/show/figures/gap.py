@@ -15,7 +15,8 @@ import pandas as pd
 
 from classwise.core.errors import UserError, unknown
 from classwise.core.format import distance, percent
-from classwise.core.records import CLEAN, PerClass, Records
+from classwise.core.per_class import PerClass
+from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy, overall
 from classwise.results.audit_result import Audit
 from classwise.show.figures.forest import EDGE, MOST, chosen_rows

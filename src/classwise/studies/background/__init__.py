@@ -18,7 +18,7 @@ from typing import Literal
 import pandas as pd
 
 from classwise.core.errors import UserError, index_of, unknown
-from classwise.core.records import Protocol
+from classwise.core.meta import Protocol
 from classwise.data import class_names as known_classes
 from classwise.data.background import MEAN, NOISE, rgb
 from classwise.studies.background import claims, digits, pictures, tables

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from classwise.core.errors import UserError, index_of
-from classwise.core.records import Protocol, Records
+from classwise.core.meta import Protocol
+from classwise.core.records import Records
 from classwise.core.threat import Norm
 from classwise.data import class_names as known_classes
 from classwise.metrics import misclassified

@@ -12,7 +12,7 @@ from typing import Any
 
 from classwise.core import spec
 from classwise.core.errors import UserError, unknown
-from classwise.core.records import Protocol
+from classwise.core.meta import Protocol
 from classwise.studies.runner.graph import StudyJob
 from classwise.studies.runner.models_under_study import ModelUnderStudy
 from classwise.studies.runner.study import OfModels

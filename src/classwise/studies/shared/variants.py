@@ -12,7 +12,8 @@ import pandas as pd
 
 from classwise import methods
 from classwise.core.errors import UserError, index_of
-from classwise.core.records import Protocol, Records
+from classwise.core.meta import Protocol
+from classwise.core.records import Records
 from classwise.core.threat import Norm
 from classwise.data import class_names as known_classes
 from classwise.show import figures

@@ -1,0 +1,52 @@
+"""One number per class: what a metric that looks at every class returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from classwise.core.errors import UserError
+from classwise.core.records import Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerClass:
+    """One number per class, with its interval and the number of examples behind it.
+
+    A class with no example is NaN with support 0; it is never dropped.
+    """
+
+    values: Array
+    support: Array
+    low: Array
+    high: Array
+    class_names: tuple[str, ...]
+
+    @property
+    def worst(self) -> int:
+        """The class with the smallest value (the first, if several tie)."""
+        self._require_support()
+        return int(np.nanargmin(self.values))
+
+    @property
+    def best(self) -> int:
+        """The class with the largest value (the first, if several tie)."""
+        self._require_support()
+        return int(np.nanargmax(self.values))
+
+    def to_frame(self) -> pd.DataFrame:
+        return pd.DataFrame(
+            {
+                "class": self.class_names,
+                "n": self.support,
+                "value": self.values,
+                "low": self.low,
+                "high": self.high,
+            }
+        )
+
+    def _require_support(self) -> None:
+        if not np.isfinite(self.values).any():
+            raise UserError("no class has an example: there is nothing to compare. Select at least one example.")
