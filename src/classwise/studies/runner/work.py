@@ -35,6 +35,7 @@ from classwise.core.run_lock import writing
 from classwise.core.stopping import end_by, stopping
 from classwise.core.storage import write_text
 from classwise.core.trust import trusting
+from classwise.core.user_files import IN_FILE, take
 from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph, StudyJob, TrainJob, fill, read_job
 
 _WATCHED = 0.5  # seconds between two looks at whether the process that started this one is there
@@ -157,8 +158,10 @@ def _audit(job: AuditJob, folder: Path, environment: Environment) -> None:
 
 
 def _derive(job: DeriveJob, folder: Path, environment: Environment) -> None:
-    module, _, name = job.function.partition(":")
-    getattr(importlib.import_module(module), name)(folder, environment, **job.arguments)
+    module, _, name = job.function.rpartition(":")
+    in_file = IN_FILE.fullmatch(job.function)
+    call = take(module, name, "function")[0] if in_file else getattr(importlib.import_module(module), name)
+    call(folder, environment, **job.arguments)
 
 
 _DO: dict[type[StudyJob], Callable[..., None]] = {TrainJob: _train, AuditJob: _audit, DeriveJob: _derive}
