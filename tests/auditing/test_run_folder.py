@@ -22,7 +22,7 @@ from classwise.auditing.fingerprints import fingerprint_data, fingerprint_model
 from classwise.core.errors import UserError
 from classwise.core.run_folder import AuditFolder
 from classwise.core.run_lock import writing
-from classwise.core.storage import write_text
+from classwise.core.storage import atomic_write_text
 from classwise.data.images import Images
 from classwise.engine import evaluation, run
 from classwise.engine.evaluation import BatchPlan
@@ -90,9 +90,9 @@ def test_the_plan_is_the_one_on_disk_also_when_the_run_begins(
     """Another writer may have settled on other parts between our look and our writing."""
 
     def another(path: Path, text: str) -> None:
-        write_text(path, text.replace("part = 16", "part = 24"))
+        atomic_write_text(path, text.replace("part = 16", "part = 24"))
 
-    monkeypatch.setattr("classwise.core.run_config.write_text", another)
+    monkeypatch.setattr("classwise.core.run_config.atomic_write_text", another)
     assert audit().timing["part"] == 24
     assert len(records_of(tmp_path / "run")) == 6
 

@@ -15,7 +15,7 @@ import pytest
 
 from classwise.core import storage
 from classwise.core.errors import UserError
-from classwise.core.storage import atomic_write, sweep, write_text
+from classwise.core.storage import atomic_write, atomic_write_text, sweep
 
 posix = pytest.mark.skipif(os.name != "posix", reason="has no such files")
 
@@ -87,7 +87,7 @@ def test_a_file_that_may_not_be_written_is_not_replaced(tmp_path: Path, monkeypa
     write(tmp_path / "file", b"kept")
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root, who runs some tests, may write anything
     with pytest.raises(UserError, match=r"cannot write .*file: Permission denied"):
-        write_text(tmp_path / "file", "new")
+        atomic_write_text(tmp_path / "file", "new")
     assert (tmp_path / "file").read_bytes() == b"kept"
 
 
@@ -131,7 +131,7 @@ def test_a_device_is_written_and_stays_a_device(tmp_path: Path) -> None:
         pytest.skip("only root makes devices, and not on every file system")
     write(null, b"content")
     with pytest.raises(UserError, match=r"cannot write .*full: No space left on device"):
-        write_text(full, "content")
+        atomic_write_text(full, "content")
     assert all(stat.S_ISCHR(path.lstat().st_mode) for path in (full, null))
 
 
@@ -140,7 +140,7 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
         write(tmp_path, b"")
     assert refused.value.errno == errno.EISDIR
     with pytest.raises(UserError, match=r"cannot write .*: it is a folder"):
-        write_text(tmp_path, "")
+        atomic_write_text(tmp_path, "")
 
 
 PRINTS = """

@@ -16,7 +16,7 @@ import pytest
 from classwise.core.errors import UserError
 from classwise.core.meta import AttackInfo
 from classwise.core.run_folder import RunFolder
-from classwise.core.storage import write_text
+from classwise.core.storage import atomic_write_text
 from classwise.results.audit_result import Audit
 from classwise.results.findings import Finding
 from classwise.show.figures import chart
@@ -123,26 +123,26 @@ class TestFolder:
 
 class TestWriteText:
     def test_whole_and_in_utf8(self, tmp_path: Path) -> None:
-        write_text(tmp_path / "new" / "a.txt", "ε ≤ 8/255\n")
+        atomic_write_text(tmp_path / "new" / "a.txt", "ε ≤ 8/255\n")
         assert (tmp_path / "new" / "a.txt").read_bytes() == "ε ≤ 8/255\n".encode()
         assert [path.name for path in (tmp_path / "new").iterdir()] == ["a.txt"]
 
     def test_a_full_disk_leaves_the_old_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        write_text(tmp_path / "a.txt", "old")
+        atomic_write_text(tmp_path / "a.txt", "old")
 
         def full(descriptor: int) -> Any:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr("os.fsync", full)
         with pytest.raises(UserError, match=r"cannot write .*a\.txt: No space left on device\. Make room"):
-            write_text(tmp_path / "a.txt", "new")
+            atomic_write_text(tmp_path / "a.txt", "new")
         assert (tmp_path / "a.txt").read_text() == "old"
         assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
     def test_below_a_file(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(UserError, match="cannot write"):
-            write_text(tmp_path / "file" / "a.txt", "text")
+            atomic_write_text(tmp_path / "file" / "a.txt", "text")
 
 
 class TestNotebook:

@@ -181,7 +181,7 @@ def compare(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it into this file.")] = None,
 ) -> None:  # fmt: skip
     """Compare audits: who is better, in which classes, and whether that is more than chance."""
-    from classwise.core.storage import write_text
+    from classwise.core.storage import atomic_write_text
     from classwise.results.compare import compare as compare_runs
     from classwise.show import comparison as shown
 
@@ -202,7 +202,7 @@ def compare(
     if out is None:
         typer.echo(text)
     else:
-        write_text(out, text if text.endswith("\n") else f"{text}\n")
+        atomic_write_text(out, text if text.endswith("\n") else f"{text}\n")
 
 
 @app.command()
@@ -383,11 +383,11 @@ def _present(
     tables: bool = True,
     besides: Sequence[str] = (),
 ) -> None:
-    from classwise.core.storage import write_text
+    from classwise.core.storage import atomic_write_text
     from classwise.show import terminal
 
     if csv is not None:
-        write_text(csv, csv_text(result.by_class(attack)))
+        atomic_write_text(csv, csv_text(result.by_class(attack)))
     if as_json:
         typer.echo(json.dumps(result.summary(), indent=1, allow_nan=False))
     elif tables:
@@ -407,11 +407,11 @@ def _refuse_with_find_worst(settings: dict[str, Any]) -> None:
 
 
 def _present_worst(found: Any, as_json: bool, csv: Path | None) -> None:
-    from classwise.core.storage import write_text
+    from classwise.core.storage import atomic_write_text
     from classwise.show import terminal
 
     if csv is not None:
-        write_text(csv, csv_text(found.by_class()))
+        atomic_write_text(csv, csv_text(found.by_class()))
     if as_json:
         typer.echo(json.dumps(found.summary(), indent=1, allow_nan=False))
     else:

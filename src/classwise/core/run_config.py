@@ -13,7 +13,7 @@ import tomli_w
 
 from classwise.core import spec
 from classwise.core.errors import UserError
-from classwise.core.storage import write_text
+from classwise.core.storage import atomic_write_text
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -39,7 +39,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def write_config(path: Path, config: Mapping[str, Any]) -> None:
     """Store settings, whole or not at all."""
-    write_text(path, tomli_w.dumps(plain(config)))
+    atomic_write_text(path, tomli_w.dumps(plain(config)))
 
 
 def damaged(path: Path, reason: str) -> UserError:

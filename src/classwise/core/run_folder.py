@@ -1,12 +1,12 @@
 """The run folder: the one place that knows the files of an audit, a search, a training and a study.
 
     every run   config.toml          its settings: the same command resumes, another one is refused
-                job.json, log.txt    where a study started it: written when it is finished; what it printed
+                job.json, log.txt    of a job of a study: written when it is finished; what it printed
     audit       records/*.parquet    the rows, part by part         adversarial/*.npz   the images found, if kept
                 summary.json, tables/*.csv   written at the end
     search      records/*.parquet; worst.json and worst.csv, written at the end
     training    last.pt, next.pt, previous.pt, best.pt, epochs/0014.pt   checkpoints (`training.checkpoint`)
-                history.csv          a row per epoch                remarks.json   what it says at its end
+                history.csv          one row per epoch              remarks.json   written at the end
     study       jobs.json, jobs/NAME/   what is to be done, and a run folder for each job
                 study.md, claims.json, tables/*.csv, figures/*.svg, data/*.csv   what was found
 
@@ -29,13 +29,23 @@ from classwise.core.csv_files import csv_text, read_csv
 from classwise.core.errors import UserError
 from classwise.core.run_config import damaged, read_config, write_config
 from classwise.core.run_lock import LOCK, WRITER
-from classwise.core.storage import atomic_write, remove, safe_name, write_text
+from classwise.core.storage import atomic_write, atomic_write_text, remove, safe_name
 
 Kind = Literal["audit", "search", "training", "study"]
 
 _CONFIG, _JOB, _LOG = "config.toml", "job.json", "log.txt"
 _EPOCHS = tuple(f"epochs/{digits * '[0-9]'}.pt" for digits in (4, 5))  # not what others may have put there
-_PART = re.compile(r"(?P<place>\d+)-(?P<attack>.+)-(?P<number>\d{5})")
+_PART = re.compile(r"(?P<place>\d+)-(?P<attack>.+)-\d{5}")
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A file or folder that has the same name in every run folder."""
+
+    name: str
+
+    def __get__(self, folder: RunFolder | None, owner: object = None) -> Path:
+        return Path(self.name) if folder is None else folder.path / self.name
 
 
 @dataclass(frozen=True)
@@ -43,27 +53,18 @@ class RunFolder:
     """The folder of a run, and the files that every kind of run has.
 
     owned: patterns of all files that a run of this kind leaves, which ``--overwrite`` removes in this order.
-    results: what is never without its config.toml, in a word, and the patterns of its files.
+    results: the files that are never without a config.toml: what they are called, and their patterns.
     """
 
     path: Path
 
     kind: ClassVar[str] = "run"
-    owned: ClassVar[tuple[str, ...]] = (_JOB, _LOG, _CONFIG)
-    results: ClassVar[tuple[str, tuple[str, ...]]] = ("files", ())
+    owned: ClassVar[tuple[str, ...]] = ()
+    results: ClassVar[tuple[str, tuple[str, ...]]] = ("results", ())
 
-    @property
-    def config_file(self) -> Path:
-        return self.path / _CONFIG
-
-    @property
-    def job_file(self) -> Path:
-        """Written last, when a job of a study is finished: its settings, time and memory."""
-        return self.path / _JOB
-
-    @property
-    def log_file(self) -> Path:
-        return self.path / _LOG
+    config_file = _Named(_CONFIG)
+    job_file = _Named(_JOB)
+    log_file = _Named(_LOG)
 
     def config(self) -> dict[str, Any]:
         """The settings the run was made with; empty if they are not there."""
@@ -72,7 +73,7 @@ class RunFolder:
     def open_or_create(self, config: Mapping[str, Any], overwrite: bool = False) -> dict[str, Any]:
         """Make the folder with these settings, or open the one that is there; return the settings it was made with.
 
-        overwrite: first remove all that a run has left here; other people's files stay.
+        overwrite: first remove all that an earlier run has left; other files stay.
         """
         self._refuse_other_kind()
         try:
@@ -118,10 +119,9 @@ class RunFolder:
 
     def write_table(self, name: str, table: pd.DataFrame, index: bool = False) -> None:
         """One of the tables of an audit or a study."""
-        write_text(self.path / "tables" / f"{name}.csv", csv_text(table, index))
+        atomic_write_text(self.path / "tables" / f"{name}.csv", csv_text(table, index))
 
 
-@dataclass(frozen=True)
 class AuditFolder(RunFolder):
     """The files of an audit, or of a search for the worst class."""
 
@@ -132,24 +132,10 @@ class AuditFolder(RunFolder):
     )  # fmt: skip
     results = ("records", ("records/*.parquet",))
 
-    @property
-    def summary_file(self) -> Path:
-        return self.path / "summary.json"
-
-    @property
-    def search_file(self) -> Path:
-        """What a search found; an audit has none."""
-        return self.path / "worst.json"
-
-    @property
-    def records(self) -> Path:
-        """The folder of the parts."""
-        return self.path / "records"
-
-    @property
-    def adversarial(self) -> Path:
-        """The folder of the adversarial images."""
-        return self.path / "adversarial"
+    summary_file = _Named("summary.json")
+    search_file = _Named("worst.json")
+    records = _Named("records")
+    adversarial = _Named("adversarial")
 
     def part(self, place: int, attack: str, number: int) -> Path:
         """The rows of an attack on a part of the data. Names sort by attack in the order they ran, then by part."""
@@ -176,47 +162,26 @@ class AuditFolder(RunFolder):
 
     def write_search(self, summary: Mapping[str, Any], table: pd.DataFrame) -> None:
         _write_json(self.search_file, summary)
-        write_text(self.path / "worst.csv", csv_text(table))
+        atomic_write_text(self.path / "worst.csv", csv_text(table))
 
 
-@dataclass(frozen=True)
 class TrainingFolder(RunFolder):
-    """The files of a training.
-
-    A checkpoint is written as `next` and only then takes the place of `last`, which is kept as `previous`.
-    """
+    """The files of a training; `next` becomes `last`, to resume from, and what was `last` becomes `previous`."""
 
     kind = "training"
     results = ("checkpoints", ("history.csv", "last.pt", "next.pt", "previous.pt", "best.pt", *_EPOCHS))
-    #: W&B has a folder of its own for every run.
-    beside = ("not_finite_*.pt", "tensorboard/events.out.tfevents.*", "mlflow-run.txt", "wandb-run.txt")
-    owned = (_JOB, _CONFIG, *results[1], *beside, "*.partial", _LOG, "remarks.json")
+    owned = (
+        _JOB, _CONFIG, *results[1], "remarks.json", "not_finite_*.pt", "*.partial", _LOG,
+        "tensorboard/events.out.tfevents.*", "mlflow-run.txt", "wandb-run.txt",
+    )  # fmt: skip
 
-    @property
-    def history_file(self) -> Path:
-        return self.path / "history.csv"
-
-    @property
-    def remarks_file(self) -> Path:
-        return self.path / "remarks.json"
-
-    @property
-    def last(self) -> Path:
-        """The checkpoint to resume from."""
-        return self.path / "last.pt"
-
-    @property
-    def next(self) -> Path:
-        return self.path / "next.pt"
-
-    @property
-    def previous(self) -> Path:
-        return self.path / "previous.pt"
-
-    @property
-    def best(self) -> Path:
-        """The checkpoint that the recipe's rule chose on validation data."""
-        return self.path / "best.pt"
+    history_file = _Named("history.csv")
+    remarks_file = _Named("remarks.json")
+    last = _Named("last.pt")
+    next = _Named("next.pt")
+    previous = _Named("previous.pt")
+    best = _Named("best.pt")
+    tensorboard = _Named("tensorboard")
 
     def epoch(self, number: int) -> Path:
         """Where the model of an epoch, counted from 1, is kept."""
@@ -248,13 +213,8 @@ class TrainingFolder(RunFolder):
         """The batch that the training diverged on, in the process of that rank."""
         return self.path / f"not_finite_{rank}.pt"
 
-    @property
-    def tensorboard(self) -> Path:
-        """The folder of TensorBoard's events."""
-        return self.path / "tensorboard"
-
     def tracker_id(self, tracker: str) -> Path:
-        """Where the id that a run has with a tracker, "mlflow" or "wandb", is kept."""
+        """The id that the run has with a tracker, "mlflow" or "wandb"."""
         return self.path / f"{tracker}-run.txt"
 
     def history(self) -> pd.DataFrame:
@@ -268,10 +228,10 @@ class TrainingFolder(RunFolder):
             raise UserError(f"cannot read {path}: {error}. Is its first epoch over?") from error
 
     def write_history(self, history: pd.DataFrame) -> None:
-        write_text(self.history_file, csv_text(history))
+        atomic_write_text(self.history_file, csv_text(history))
 
     def remarks(self) -> list[str]:
-        """What the training said at its end; nothing where it has not ended, or said nothing."""
+        """What the training reported at its end; nothing where it has not ended, or had nothing to report."""
         path = self.remarks_file
         if not path.is_file():
             return []
@@ -281,33 +241,18 @@ class TrainingFolder(RunFolder):
             raise UserError(f"cannot read {path}: {error}. Delete it to do without.") from error
 
     def write_remarks(self, remarks: Sequence[str]) -> None:
-        write_text(self.remarks_file, json.dumps(remarks, indent=1, ensure_ascii=False))
+        atomic_write_text(self.remarks_file, json.dumps(remarks, indent=1, ensure_ascii=False))
 
 
-@dataclass(frozen=True)
 class StudyFolder(RunFolder):
     """The files of a study; each of its jobs has a run folder of its own."""
 
     kind = "study"
 
-    @property
-    def jobs_file(self) -> Path:
-        """The jobs, and where their data are."""
-        return self.path / "jobs.json"
-
-    @property
-    def page(self) -> Path:
-        """Written last, when the study is finished."""
-        return self.path / "study.md"
-
-    @property
-    def claims_file(self) -> Path:
-        return self.path / "claims.json"
-
-    @property
-    def slurm(self) -> Path:
-        """Where a cluster's scheduler keeps its own files."""
-        return self.path / "slurm"
+    jobs_file = _Named("jobs.json")
+    page = _Named("study.md")
+    claims_file = _Named("claims.json")
+    slurm = _Named("slurm")
 
     def job(self, name: str) -> RunFolder:
         return RunFolder(self.path / "jobs" / name)
@@ -320,7 +265,7 @@ class StudyFolder(RunFolder):
         return sorted((self.path / "data").glob("*.csv"))
 
     def write_figure_data(self, name: str, table: pd.DataFrame) -> None:
-        write_text(self.path / "data" / f"{name}.csv", csv_text(table))
+        atomic_write_text(self.path / "data" / f"{name}.csv", csv_text(table))
 
 
 def place_and_attack(path: Path) -> tuple[int, str]:
@@ -341,4 +286,4 @@ def kind_of(path: Path) -> Kind | None:
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+    atomic_write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")

@@ -134,7 +134,7 @@ def file_digest(path: Path) -> str:
     return whole.hexdigest()
 
 
-def write_text(path: Path, text: str) -> None:
+def atomic_write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all: beside, then renamed."""
     try:
         with atomic_write(path) as handle:

@@ -21,7 +21,7 @@ from classwise.core.errors import UserError, unknown
 from classwise.core.format import fixed, percent
 from classwise.core.records import WORST_CASE
 from classwise.core.spec import number
-from classwise.core.storage import write_text
+from classwise.core.storage import atomic_write_text
 from classwise.core.user_files import IN_FILE
 from classwise.metrics import accuracy
 from classwise.metrics.metric import Metric
@@ -138,4 +138,4 @@ def write_junit(path: Path, outcomes: Sequence[RequirementResult]) -> None:
             ElementTree.SubElement(case, "failure", message=sentence).text = sentence
     ElementTree.indent(suite)
     # As bytes, because the declaration of the text form names the locale's encoding, and the file is UTF-8.
-    write_text(path, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True).decode() + "\n")
+    atomic_write_text(path, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True).decode() + "\n")

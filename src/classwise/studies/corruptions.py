@@ -17,7 +17,7 @@ import pandas as pd
 from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError, unknown
 from classwise.core.records import CLEAN, Records
-from classwise.core.storage import write_text
+from classwise.core.storage import atomic_write_text
 from classwise.data.corruptions import NAMES, SEVERITIES, STANDARD, category
 from classwise.metrics import accuracy
 from classwise.results.audit_result import Audit
@@ -282,4 +282,4 @@ def answers(
                 "correct_second": np.bincount(found.labels[odd & right], minlength=found.num_classes),
             }
             frames.append(pd.DataFrame(own))
-    write_text(folder / "corrupted.csv", csv_text(pd.concat(frames)))
+    atomic_write_text(folder / "corrupted.csv", csv_text(pd.concat(frames)))

@@ -19,7 +19,7 @@ from classwise.auditing.inputs import device_of, module_of
 from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError
 from classwise.core.records import Records
-from classwise.core.storage import write_text
+from classwise.core.storage import atomic_write_text
 from classwise.data import load as load_data
 from classwise.metrics import accuracy, confusion
 from classwise.show import figures
@@ -204,4 +204,4 @@ def mean_logits(
             answers.append(module(x.to(device)).double().cpu().numpy())
     logits = pd.DataFrame(np.concatenate(answers))
     table = logits.groupby(images.labels).mean().reindex(range(logits.shape[1]))
-    write_text(folder / "logits.csv", csv_text(table))
+    atomic_write_text(folder / "logits.csv", csv_text(table))

@@ -24,7 +24,7 @@ from classwise.core import rng
 from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError
 from classwise.core.spec import number
-from classwise.core.storage import write_text
+from classwise.core.storage import atomic_write_text
 from classwise.core.threat import Norm, Threat
 from classwise.data import load as load_data
 from classwise.data.images import Images
@@ -211,7 +211,7 @@ def mapped(
             **({} if groups is None else {"group": groups}),
         }
         tables.append(pd.DataFrame({**front, "x": x, "y": y, **closeness(vectors[kind], names, groups, neighbours)}))
-    write_text(folder / "map.csv", csv_text(pd.concat(tables)))
+    atomic_write_text(folder / "map.csv", csv_text(pd.concat(tables)))
 
 
 def _vectors(module: nn.Module, images: Images, threat: Threat, attack: str, seed: int) -> dict[str, Array]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from classwise.core.csv_files import csv_text
-from classwise.core.storage import write_text
+from classwise.core.storage import atomic_write_text
 from classwise.metrics import accuracy
 from classwise.show import figures
 from classwise.show.figures import weight_norm as figure
@@ -105,4 +105,4 @@ def norms(folder: Path, environment: Environment, model: str) -> None:
 
     layers = [module for module in load_model(model).modules() if isinstance(module, nn.Linear)]
     rows = layers[-1].weight.detach().norm(dim=1)
-    write_text(folder / "norms.csv", csv_text(pd.DataFrame({"norm": rows.tolist()})))
+    atomic_write_text(folder / "norms.csv", csv_text(pd.DataFrame({"norm": rows.tolist()})))

@@ -24,7 +24,7 @@ from markupsafe import Markup
 from classwise.core.csv_files import visible
 from classwise.core.errors import UserError
 from classwise.core.run_folder import TrainingFolder, kind_of
-from classwise.core.storage import write_text
+from classwise.core.storage import atomic_write_text
 from classwise.core.version import __version__
 from classwise.metrics import groups
 from classwise.results import findings as rules
@@ -76,7 +76,7 @@ def build(
     runs = dataclasses.replace(read(folders, names), metrics=metrics)
     extra = [word for name in metrics for word in ("--metric", name)]
     command = shlex.join(["classwise", "report", *map(str, folders), "--out", str(out), *extra])
-    write_text(out, visible(render(runs, title or _title(runs), base, image_bytes, command)))
+    atomic_write_text(out, visible(render(runs, title or _title(runs), base, image_bytes, command)))
     return out
 
 

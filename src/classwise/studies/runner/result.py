@@ -12,7 +12,7 @@ import pandas as pd
 
 from classwise.core.csv_files import read_csv
 from classwise.core.run_folder import StudyFolder
-from classwise.core.storage import write_text
+from classwise.core.storage import atomic_write_text
 from classwise.results.audit_result import Audit
 from classwise.show import figures
 from classwise.show.figures.style import Chart
@@ -83,7 +83,7 @@ def write(result: StudyResult, folder: Path, title: str, settings: Mapping[str, 
     files, parts = StudyFolder(folder), [f"# {title}", _settings(settings)]
     if result.claims:
         rows = pd.DataFrame([claim.to_dict() for claim in result.claims])
-        write_text(files.claims_file, json.dumps(rows.to_dict("records"), indent=1))
+        atomic_write_text(files.claims_file, json.dumps(rows.to_dict("records"), indent=1))
         parts += ["## Claims", markdown(rows, rows.columns)]
     for name, frame in result.tables.items():
         files.write_table(name, frame)
@@ -97,7 +97,7 @@ def write(result: StudyResult, folder: Path, title: str, settings: Mapping[str, 
         files.write_figure_data(name, frame)
     if result.notes:
         parts += ["## What differs from the papers", "\n".join(f"- {note}" for note in result.notes)]
-    write_text(files.page, "\n\n".join(parts) + "\n")
+    atomic_write_text(files.page, "\n\n".join(parts) + "\n")
     return files.page
 
 

@@ -33,7 +33,7 @@ from classwise.core.errors import UserError
 from classwise.core.run_folder import RunFolder, StudyFolder
 from classwise.core.run_lock import writing
 from classwise.core.stopping import end_by, stopping
-from classwise.core.storage import write_text
+from classwise.core.storage import atomic_write_text
 from classwise.core.trust import trusting
 from classwise.core.user_files import IN_FILE, take
 from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph, StudyJob, TrainJob, fill, read_job
@@ -72,7 +72,7 @@ class Workspace:
         root = None if environment.root is None else str(Path(environment.root).resolve())
         pool = None if pool is None else pool.resolve()
         workspace = cls(folder.resolve(), graph, dataclasses.replace(environment, root=root), pool)
-        write_text(StudyFolder(workspace.folder).jobs_file, json.dumps(workspace.about(), indent=1))
+        atomic_write_text(StudyFolder(workspace.folder).jobs_file, json.dumps(workspace.about(), indent=1))
         return workspace
 
     @classmethod
@@ -129,7 +129,7 @@ class Workspace:
             with trusting(self.environment.trust):
                 _DO[type(ready)](ready, folder, self.environment)
             about = {"job": job.settings(), "seconds": time.perf_counter() - begin, "megabytes": peak_megabytes()}
-            write_text(RunFolder(folder).job_file, json.dumps(about, indent=1))
+            atomic_write_text(RunFolder(folder).job_file, json.dumps(about, indent=1))
 
     def attempt(self, name: str) -> str | None:
         """Do the job; what went wrong, in words, None if nothing did. What nobody foresaw is written to its log."""

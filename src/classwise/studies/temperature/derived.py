@@ -19,7 +19,7 @@ from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError
 from classwise.core.losses import cross_entropy
 from classwise.core.records import Records
-from classwise.core.storage import write_text
+from classwise.core.storage import atomic_write_text
 from classwise.core.threat import Norm, Threat
 from classwise.data.images import Images
 from classwise.results.audit_result import Audit
@@ -57,7 +57,7 @@ def gradients(
         pd.DataFrame({"inv_temperature": t, "class": images.class_names, "n": n, "zero": zero[number]})
         for number, t in enumerate(inv_temperature)
     )
-    write_text(folder / "gradients.csv", csv_text(frame))
+    atomic_write_text(folder / "gradients.csv", csv_text(frame))
 
 
 def _without_gradient(module: nn.Module, rows: Rows, inv_temperature: float) -> Any:
@@ -99,7 +99,7 @@ def path(
         for step, p in enumerate(probabilities):
             parts.append(pd.DataFrame({"step": step, "class": one.class_names, "probability": p, "attack": title}))
     frame = pd.concat(parts).assign(image=chosen, true_class=one.class_names[one.labels[0]])
-    write_text(folder / "path.csv", csv_text(frame))
+    atomic_write_text(folder / "path.csv", csv_text(frame))
 
 
 def _followed(attack: str, module: nn.Module, image: Images, threat: Threat, seed: int) -> list[list[float]]:
