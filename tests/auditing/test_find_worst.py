@@ -133,7 +133,7 @@ def test_few_images_are_all_attacked_and_then_everything_is_known(net: nn.Module
     audit = cw.audit(net, images, "pgd-5", eps=0.02)
     open_ = found.by_class()["in_question"].to_numpy()
     truth = audit.by_class()["accuracy"].to_numpy()
-    assert found.attacked == found.standing.right.sum()
+    assert found.attacked == found.state.right.sum()
     assert found.by_class()["estimate"].to_numpy() == pytest.approx(truth)
     assert found.full_passes == found.passes == audit.timing["attacks"]["pgd-5"]["passes"]
     assert (truth[open_] == truth.min()).all()
@@ -146,7 +146,7 @@ def test_of_several_attacks_the_worst_case_counts(find: Find, full: Callable[...
     stood = (attacked["label"] == attacked["prediction"]).groupby(attacked["index"]).all()
     expected = (worst_case["label"] == worst_case["prediction"]).loc[stood.index]
     assert stood.tolist() == expected.tolist()
-    assert found.standing.robust.sum() == stood.sum()
+    assert found.state.robust.sum() == stood.sum()
     # What noise broke the others never saw.
     assert (attacked["attack"] == "fgsm").sum() < (attacked["attack"] == "noise-3").sum()
 

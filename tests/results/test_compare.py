@@ -70,7 +70,7 @@ class TestNumbers:
         assert table["difference"].tolist() == pytest.approx([0.2, 0.02, -0.3])
         assert table["p"].tolist() == pytest.approx([2 * 0.5**20, 0.5, 2 * 0.5**30])
         assert table["p_holm"].tolist() == pytest.approx([4 * 0.5**20, 0.5, 6 * 0.5**30])
-        assert table["change"].tolist() == ["gained", "", "paid"]
+        assert table["change"].tolist() == ["gained", "", "lost"]
         expected = difference.compute(two["base"].rows(), two["run"].rows())
         np.testing.assert_array_equal(table[["low", "high"]], expected[["low", "high"]][:-1])
 
@@ -85,7 +85,7 @@ class TestNumbers:
         comparison = compare(two, base="run", confidence=0.4)
         assert comparison.by_class()["run"].unique().tolist() == ["base"]
         assert comparison.by_class()["difference"].tolist() == pytest.approx([-0.2, -0.02, 0.3])
-        assert comparison.by_class()["change"].tolist() == ["paid", "paid", "gained"]  # 0.5 < 0.6
+        assert comparison.by_class()["change"].tolist() == ["lost", "lost", "gained"]  # 0.5 < 0.6
 
     def test_tables_are_copies(self, two: dict[str, Audit]) -> None:
         comparison = compare(two)
@@ -100,8 +100,8 @@ class TestNumbers:
         comparison = compare(runs)
         assert comparison.by_class().loc[1, ["base", "accuracy", "difference", "p", "p_holm"]].isna().all()
         assert comparison.sentences() == [
-            "b against a, in percentage points: 1 of 2 classes gained (cat: +40.0); in the other one the difference is "
-            "within chance."
+            "b against a, in percentage points: 1 of 2 classes gained (cat: +40.0); the other one did not change "
+            "beyond chance."
         ]
 
     def test_one_class_has_no_order(self, audit_of: Make) -> None:
@@ -157,7 +157,7 @@ class TestRefusals:
         other = audit_of({"pgd-20": [20, 50, 90], "cw": [10, 40, 80]}, SUPPORT, NAMES)
         with pytest.raises(
             UserError,
-            match=r"base is judged under pgd-20, other under the worst case of cw, pgd-20\. .*: clean, pgd-20\.",
+            match=r"in the same way: base under pgd-20, other under the worst case of cw, pgd-20\. .*: clean, pgd-20\.",
         ):
             compare({"base": two["base"], "other": other})
         chosen = compare({"base": two["base"], "other": other}, attack="pgd-20")
@@ -177,7 +177,7 @@ class TestRefusals:
             compare(runs)
         assert compare(runs, attack="pgd-20").notes == (
             "pgd-20 was not the same in base and other (pgd-20 protocol any and final; pgd-20 step unset and 0.003): "
-            "the difference may be the attack's, not the model's.",
+            "the difference may be due to the attack, not the model.",
         )
         assert compare(runs, attack="clean").notes == ()
 
@@ -185,7 +185,7 @@ class TestRefusals:
         records = two["run"].records
         meta = dataclasses.replace(records.meta, eps=4 / 255)
         other = dataclasses.replace(two["run"], records=dataclasses.replace(records, meta=meta))
-        with pytest.raises(UserError, match=r"but not alike: pgd-20 eps 0.0313725 and 0.0156863"):
+        with pytest.raises(UserError, match=r"with different settings: pgd-20 eps 0.0313725 and 0.0156863"):
             compare({"base": two["base"], "other": other})
 
     def test_an_attack_they_lack(self, two: dict[str, Audit]) -> None:
@@ -225,10 +225,10 @@ class TestFolders:
 
 
 class TestWords:
-    def test_who_gained_and_who_paid(self, two: dict[str, Audit]) -> None:
+    def test_which_classes_gained_and_lost(self, two: dict[str, Audit]) -> None:
         assert compare(two).sentences() == [
-            "run against base, in percentage points: 1 of 3 classes gained (cat: +20.0), 1 of 3 classes paid "
-            "(ship: −30.0); in the other one the difference is within chance."
+            "run against base, in percentage points: 1 of 3 classes gained (cat: +20.0), 1 of 3 classes lost "
+            "(ship: −30.0); the other one did not change beyond chance."
         ]
 
     def test_nobody(self, two: dict[str, Audit]) -> None:
@@ -283,7 +283,7 @@ class TestShown:
         assert (summary["base"], summary["attack"], summary["confidence"]) == ("base", "pgd-20", 0.95)
         assert summary["runs"][0]["p"] is None
         assert summary["runs"][1]["rho"] == pytest.approx(0.95)
-        assert [row["change"] for row in summary["classes"]] == ["gained", "", "paid"]
+        assert [row["change"] for row in summary["classes"]] == ["gained", "", "lost"]
 
     @pytest.mark.parametrize("width", [60, 200])
     def test_terminal(self, hostile: dict[str, Audit], width: int) -> None:

@@ -36,7 +36,7 @@ class TestClassTable:
     def test_weakest_first_with_all_columns(self, audit: Audit) -> None:
         title, header, *rows = rendered(terminal.class_table(audit))
         assert title.strip() == "Robustness by class under pgd-20"
-        assert header.split() == ["class", "n", "clean", "robust", "interval", "p(worst)", "misclassified", "as"]
+        assert header.split() == ["class", "n", "clean", "robust", "95%", "CI", "p(worst)", "misclassified", "as"]
         assert [row.split()[0] for row in rows] == ["dog", "cat", "ship"]
         assert rows[0].split()[:5] == ["dog", "70", "85.7%", "10.0%", "4.9–19.2%"]
         assert rows[0].split()[-3:] == [">0.99", "ship", "100%"]
@@ -60,7 +60,7 @@ class TestClassTable:
         assert lines[3].rstrip().endswith(f"{name} 100%")  # dog is taken for it
         text = "\n".join(lines)
         assert "has the lowest accuracy: 20.0% robust" in text
-        assert f"Below the overall robustness: {name}." in text
+        assert f"Below the overall robust accuracy: {name}." in text
 
     def test_two_classes_of_one_name(self, audit_of: Make) -> None:
         audit = audit_of({"clean": [10, 5], "pgd-20": [4, 1]}, (10, 10), ("crane", "crane"))
@@ -107,7 +107,7 @@ class TestShow:
     def test_says_everything_once(self, audit: Audit) -> None:
         text = "\n".join(rendered(audit, 200))
         assert "Under pgd-20, dog is the worst class: 10.0% robust (95% CI of the worst class 4.1–21.8%)" in text
-        assert "Below the overall robustness: dog." in text
+        assert "Below the overall robust accuracy: dog." in text
         assert "linf eps 8/255, judged on any point tried, seed 0, 12.3 s" in text
         overview = next(line for line in text.splitlines() if line.startswith("pgd-20 "))
         assert overview.split()[:4] == ["pgd-20", "48.4%", "dog", "10.0%"]

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from classwise.core.errors import UserError
-from classwise.stats.confidence_sequences import Standing, interval, population, proportion, race
+from classwise.stats.confidence_sequences import RaceState, interval, population, proportion, race
 
 
 class TestInterval:
@@ -133,7 +133,7 @@ class TestCoverage:
 
 class TestRace:
     @staticmethod
-    def rounds(robust: list[int], right: list[int], **settings: float) -> tuple[Standing, list[list[int]]]:
+    def rounds(robust: list[int], right: list[int], **settings: float) -> tuple[RaceState, list[list[int]]]:
         asked: list[list[int]] = []
         attack = shuffled(np.array(robust), np.array(right), np.random.default_rng(0))
 

@@ -39,7 +39,7 @@ from classwise.metrics import accuracy
 from classwise.results.search_result import SearchResult
 from classwise.show.terminal import progress_bar
 from classwise.stats import confidence_sequences
-from classwise.stats.confidence_sequences import Standing
+from classwise.stats.confidence_sequences import RaceState
 
 
 @checked
@@ -82,7 +82,7 @@ def find_worst(
     hold every class whose robust accuracy on *all* the images given is the lowest, as a full audit with the same
     attack and seed would find it.
 
-    attack: one attack, or several of which the worst case counts: each sees what those before it left standing.
+    attack: one attack, or several of which the worst case counts: each sees the survivors of those before it.
     tolerance: stop as soon as the classes left are surely within this much of each other (0.02 is two points).
     out: a run folder; killed and started again with the same call, the search goes on.
 
@@ -109,9 +109,17 @@ def find_worst(
             asked = dataclasses.replace(asked, command={**asked.command, "find_worst": True})
             job = in_folder(job, folder, asked, settings.coverage, amp, confidence, overwrite)
         clean = _clean(job, progress)
-        standing, records = _race(job, clean, confidence, tolerance, progress)
+        state, records = _race(job, clean, confidence, tolerance, progress)
     seconds = time.perf_counter() - begin
-    found = SearchResult(standing, records, confidence, tolerance, tuple(findings), seconds, folder)
+    found = SearchResult(
+        state=state,
+        records=records,
+        confidence=confidence,
+        tolerance=tolerance,
+        findings=tuple(findings),
+        seconds=seconds,
+        folder=folder,
+    )
     if folder is not None:
         found.save(folder)
     return found
@@ -134,7 +142,7 @@ def _clean(job: evaluation.Evaluation, progress: bool | None) -> Records:
 
 def _race(
     job: evaluation.Evaluation, clean: Records, confidence: float, tolerance: float, progress: bool | None
-) -> tuple[Standing, Records]:
+) -> tuple[RaceState, Records]:
     """Let the classes race; the rows are those of the images the race asked for, whatever else the folder holds."""
     queues = _queues(job.images, clean.correct, job.meta.seed)
     right, whole = accuracy.counts(clean)
@@ -145,9 +153,9 @@ def _race(
             rows = np.concatenate([queue[:count] for queue, count in zip(queues, seen, strict=True)])
             return np.bincount(job.images.labels[rows[pool.stood(rows)]], minlength=len(queues))
 
-        standing = confidence_sequences.race(right, whole, attack, confidence, tolerance)
-    asked = np.concatenate([queue[:count] for queue, count in zip(queues, standing.seen, strict=True)])
-    return standing, Records.concat([clean, *pool.rows(asked)])
+        state = confidence_sequences.race(right, whole, attack, confidence, tolerance)
+    asked = np.concatenate([queue[:count] for queue, count in zip(queues, state.seen, strict=True)])
+    return state, Records.concat([clean, *pool.rows(asked)])
 
 
 def _queues(images: Images, right: Array, seed: int) -> list[IntArray]:

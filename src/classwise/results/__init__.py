@@ -1,1 +1,1 @@
-"""What was measured, as numbers: an audit, a search, findings, the gate and comparisons. Nothing here needs torch."""
+"""Results as numbers: audits, searches, findings, requirements and comparisons. Nothing here needs torch."""

@@ -1,4 +1,4 @@
-"""`Audit`: what an audit found, as tables. Reads a run folder without torch."""
+"""`Audit`: the results of an audit, as tables. Reads a run folder without torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from classwise import metrics
 from classwise.core import adversarial_examples
 from classwise.core.arguments import checked
 from classwise.core.errors import UserError, unknown
-from classwise.core.format import interval, percent
+from classwise.core.format import interval, level, percent
 from classwise.core.records import CLEAN, WORST_CASE, Array, Records
 from classwise.core.run_folder import AuditFolder, kind_of
 from classwise.core.spec import number
@@ -55,7 +55,7 @@ class Audit:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every attack in the order they ran, clean first; also one that found no example standing and has no row."""
+        """Every attack in the order they ran, clean first; also one that had no survivors to attack, and no rows."""
         return tuple(dict.fromkeys((*self.records.meta.attacks, *self.records.attacks)))
 
     @property
@@ -64,7 +64,7 @@ class Audit:
         return self.attacks[0] if len(self.attacks) == 1 else WORST_CASE if self.attacks else CLEAN
 
     def rows(self, attack: str | None = None) -> Records:
-        """The rows of one attack. An attack that saw only what stood before it is joined with those before it."""
+        """The rows of one attack. An attack on the survivors of earlier ones is joined with those."""
         name = self.headline if attack is None else attack
         info = self.records.meta.attacks.get(name)
         if info is not None and info.coverage == "standing":
@@ -77,16 +77,16 @@ class Audit:
 
     @property
     def worst(self) -> worst_metric.Worst:
-        """The weakest class under the headline attack, with an interval that accounts for being a minimum."""
+        """The worst class under the headline attack, with the confidence interval of the lowest true class accuracy."""
         return worst_metric.compute(self.rows(), confidence=self.confidence)
 
     def verdict(self, attack: str | None = None) -> Verdict:
-        """Which class is the worst under the headline attack or the one named, how sure that is, and in a sentence."""
+        """Which class is the worst under the headline attack or the one named, its interval, and a sentence."""
         name = self.headline if attack is None else attack
         return verdict.of(self.rows(name), name, self.confidence)
 
     def first_broken_by(self) -> dict[str, int]:
-        """How many examples each attack was the first to break, in the order they ran; clean: misclassified anyway."""
+        """How many examples each attack was the first to break, in order; clean: misclassified without an attack."""
         first = self.records.worst_case().frame["broken_by"]
         return {name: int((first == name).sum()) for name in self.names}
 
@@ -142,15 +142,11 @@ class Audit:
             extra = {} if info is None else {"protocol": info.protocol, "coverage": info.coverage}
             settings = {} if info is None else {"settings": dict(info.settings)}
             own = {} if info is None or info.eps is None else {"eps": info.eps, "family": info.family}
-            said = {"verdict": self.verdict(name).to_dict()}
-            attacks[name] = {**metrics.summary(self.rows(name), self.confidence), **said, **extra, **own, **settings}
+            attacks[name] = {**self._entry(name), **extra, **own, **settings}
         return {
             "schema": SCHEMA,
             "attacks": attacks,
-            "worst_case": {
-                **metrics.summary(self.records.worst_case(), self.confidence),
-                "verdict": self.verdict(WORST_CASE).to_dict(),
-            },
+            "worst_case": self._entry(WORST_CASE),
             "first_broken_by": self.first_broken_by(),
             "areas": _rows_of(self.areas()) if self.has_curve else None,
             "headline": self.headline,
@@ -164,6 +160,9 @@ class Audit:
             "timing": dict(self.timing),
             "versions": dict(meta.versions),
         }
+
+    def _entry(self, attack: str) -> dict[str, Any]:
+        return {**metrics.summary(self.rows(attack), self.confidence), "verdict": self.verdict(attack).to_dict()}
 
     def save(self, folder: Path) -> None:
         """Write summary.json and one CSV per attack into the folder; the records are there already."""
@@ -192,12 +191,13 @@ class Audit:
                 "class": table["class"],
                 "images": table["n"].map("{:,}".format),
                 "robust": [percent(value) for value in table["accuracy"]],
-                "interval": [interval(*ends) for ends in zip(table["low"], table["high"], strict=True)],
+                f"{level(self.confidence)} CI": [
+                    interval(*ends) for ends in zip(table["low"], table["high"], strict=True)
+                ],
                 "misclassified as": table["confused_with"].fillna(""),
             }
         )
-        said = html.escape(self.verdict().sentence)
-        return f"<p>{said}</p>{shown.to_html(index=False, border=0)}"
+        return f"<p>{html.escape(self.verdict().sentence)}</p>{shown.to_html(index=False, border=0)}"
 
     def __str__(self) -> str:
         found, rows = self.verdict(), self.rows()
@@ -248,7 +248,7 @@ def _rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def unique_names(folders: Sequence[str | Path]) -> list[str]:
-    """A name for each run folder: as much of the end of its path as tells it from the others."""
+    """A name for each run folder: as much of the end of its path as makes it unique."""
     parts = [Path(folder).resolve().parts for folder in folders]
     for place, own in enumerate(parts):
         if own in parts[:place]:

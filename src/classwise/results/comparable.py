@@ -1,4 +1,4 @@
-"""Whether audits may be compared: the same classes, attacked alike, and the same examples if they are to be paired."""
+"""Whether audits may be compared: the same classes and attacks, and the same examples if they are to be paired."""
 
 from __future__ import annotations
 
@@ -37,44 +37,46 @@ def _shared(audits: Mapping[str, Audit]) -> list[str]:
 
 
 def common_attack(audits: Mapping[str, Audit], base: str) -> str:
-    """The headline of all runs, if it came about alike in all of them."""
-    headline, told = audits[base].headline, _told(audits[base])
+    """The headline of all runs, if its attacks and their settings are the same in all of them."""
+    headline, attacks = audits[base].headline, _attacks_of(audits[base])
     choice = f"name one that all have with attack (--attack): {', '.join(_shared(audits))}"
     for name, audit in audits.items():
-        if _told(audit) != told:
+        if _attacks_of(audit) != attacks:
             raise UserError(
-                f"the runs were not attacked alike: {base} is judged under {told}, {name} under {_told(audit)}. "
-                f"Audit them alike, or {choice}."
+                f"the runs were not attacked in the same way: {base} under {attacks}, {name} under "
+                f"{_attacks_of(audit)}. Audit them with the same attacks, or {choice}."
             )
         if differing := _differing(_conditions(audits[base], headline), _conditions(audit, headline)):
             raise UserError(
-                f"{base} and {name} are both judged under {told}, but not alike: {'; '.join(differing[:_NAMED])}. "
-                f"Audit them alike; or, to compare them all the same, {choice}."
+                f"{base} and {name} were both attacked by {attacks}, with different settings: "
+                f"{'; '.join(differing[:_NAMED])}. Audit them with the same settings; or, to compare them anyway, "
+                f"{choice}."
             )
     return headline
 
 
-def _told(audit: Audit) -> str:
+def _attacks_of(audit: Audit) -> str:
+    """What decides the headline, in words."""
     return audit.headline if len(audit.attacks) < 2 else f"the worst case of {', '.join(sorted(audit.attacks))}"
 
 
-def unlike(audits: Mapping[str, Audit], base: str, attack: str) -> list[str]:
-    """A note for each run in which the chosen attack is not the base's."""
+def attack_notes(audits: Mapping[str, Audit], base: str, attack: str) -> list[str]:
+    """A note for each run in which the chosen attack has other settings than in the base."""
     known = [*_shared(audits), WORST_CASE]
     if attack not in known:
         raise unknown("attack that all runs have", attack, known)
     mine = _conditions(audits[base], attack)
     found = {name: _differing(mine, _conditions(audit, attack)) for name, audit in audits.items()}
     return [
-        f"{attack} was not the same in {base} and {name} ({'; '.join(differing[:_NAMED])}): the difference may be the "
-        "attack's, not the model's."
+        f"{attack} was not the same in {base} and {name} ({'; '.join(differing[:_NAMED])}): the difference may be due "
+        "to the attack, not the model."
         for name, differing in found.items()
         if differing
     ]
 
 
 def _conditions(audit: Audit, attack: str) -> dict[tuple[str, str], Any]:
-    """All that makes the rows of an attack what they are, by attack and setting; empty for clean."""
+    """The settings that decide the rows of an attack, by attack and setting; empty for clean."""
     if attack == CLEAN:
         return {}
     meta, names = audit.records.meta, [attack]
@@ -96,20 +98,20 @@ def _conditions(audit: Audit, attack: str) -> dict[tuple[str, str], Any]:
 def _differing(one: Mapping[tuple[str, str], Any], other: Mapping[tuple[str, str], Any]) -> list[str]:
     """What differs, in words; an attack that only one has is one difference, not one for each of its settings."""
 
-    def told(value: Any) -> str:
+    def text(value: Any) -> str:
         return "unset" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
     mine, theirs = ({name for name, _ in conditions} for conditions in (one, other))
     alone = [f"only one ran {name}" for name in sorted(mine ^ theirs)]
     shared = [key for key in dict.fromkeys((*one, *other)) if key[0] in mine & theirs]
     return alone + [
-        f"{name} {setting} {told(one.get((name, setting)))} and {told(other.get((name, setting)))}".strip()
+        f"{name} {setting} {text(one.get((name, setting)))} and {text(other.get((name, setting)))}".strip()
         for name, setting in shared
         if not same(one.get((name, setting)), other.get((name, setting)))
     ]
 
 
-def apart(one: Audit, other: Audit, mine: Records, theirs: Records) -> str | None:
+def why_unpaired(one: Audit, other: Audit, mine: Records, theirs: Records) -> str | None:
     """Why two runs cannot be paired; None if they saw the same examples."""
     if not np.array_equal(mine.index, theirs.index):
         return f"{len(mine):,} and {len(theirs):,} examples, {len(np.intersect1d(mine.index, theirs.index)):,} shared"

@@ -1,11 +1,12 @@
-"""Comparison of runs: who is better, in which classes, and whether that is more than chance.
+"""Comparison of runs: which is better, in which classes, and whether the difference is beyond chance.
 
     comparison = compare(["runs/trades", "runs/wat"])              # run folders, or audits by name
     comparison.table()                                             # a row per run
     comparison.by_class()                                          # a row per run and class, against the base
     print("\\n".join(comparison.sentences()))
 
-Runs of the same examples are paired, example by example; runs of different examples are compared unpaired, and say so.
+Runs of the same examples are paired, example by example; runs of different examples are compared unpaired, and a note
+says so.
 docs/compare.md explains every number.
 """
 
@@ -31,12 +32,12 @@ from classwise.results.audit_result import Audit, unique_names
 from classwise.stats import intervals
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """Several runs against one of them, the base. Accuracies are fractions, `cv` is in percent².
 
-    pairs: for each run but the base whether it saw the same examples. notes: what a reader must know before believing
-    the numbers. runs and classes: the tables, which `table` and `by_class` return.
+    pairs: for each run but the base whether it saw the same examples. notes: what makes the numbers harder to compare.
+    runs and classes: the tables, which `table` and `by_class` return.
     """
 
     audits: Mapping[str, Audit]
@@ -52,7 +53,7 @@ class Comparison:
         """One row per run.
 
         run, n, paired, overall, clean and average (means of the class accuracies), worst_class (its name, or how many
-        classes tie), worst, worst_low, worst_high (the interval of the lowest true class accuracy), cv, mcd, rho; and
+        classes tie), worst, worst_low, worst_high (the confidence interval of the worst class), cv, mcd, rho; and
         against the base, over all examples: difference with low and high, p, p_holm (over the runs), and spearman and
         kendall of the order of the classes.
         """
@@ -62,7 +63,7 @@ class Comparison:
         """One row per run (but the base) and class, in class order.
 
         run, class, n_base, n, base and accuracy, difference with low and high, p, p_holm (over the classes of a run),
-        and change: "gained" or "paid" where p_holm says that it is not chance, else "".
+        and change: "gained" or "lost" where p_holm is below one minus the confidence, else "".
         """
         return self.classes.copy()
 
@@ -72,8 +73,8 @@ class Comparison:
         return f"{len(self.audits)} runs under {self.attack}, against {self.base}"
 
     def sentences(self) -> list[str]:
-        """For each run but the base, who gained and who paid."""
-        return [_who(run, self.base, self.classes[self.classes["run"] == run]) for run in self.pairs]
+        """For each run but the base, which classes gained and which lost."""
+        return [_sentence(run, self.base, self.classes[self.classes["run"] == run]) for run in self.pairs]
 
     def summary(self) -> dict[str, Any]:
         """Everything in one JSON-ready dictionary; what is not defined is None."""
@@ -106,26 +107,27 @@ def compare(
 ) -> Comparison:
     """Compare audits by name, or run folders, with `base` (by default the first).
 
-    attack: the rows to compare; by default those that answer "how robust", which must then have come about alike.
-    Named, it is compared even where its settings differ, and the notes say how. confidence: by default the base's.
+    attack: the rows to compare; by default the headline, whose attacks must then have had the same settings. An
+    attack that is named is compared even where its settings differ, and the notes say how.
+    confidence: by default the base's.
     """
     audits = dict(runs) if isinstance(runs, Mapping) else read_runs(runs)
     if len(audits) < 2:
         raise UserError(f"a comparison needs at least two runs; got {', '.join(audits) or 'none'}.")
-    base = next(iter(audits)) if base is None else _called(base, audits)
+    base = next(iter(audits)) if base is None else _find_base(base, audits)
     others = [name for name in audits if name != base]
     for name in others:
         comparable.check_classes(audits, base, name)
-    notes = [] if attack is None else comparable.unlike(audits, base, attack)
+    notes = [] if attack is None else comparable.attack_notes(audits, base, attack)
     attack = comparable.common_attack(audits, base) if attack is None else attack
     rows = {name: audit.rows(attack) for name, audit in audits.items()}
     pairs = {}
     for name in others:
-        apart = comparable.apart(audits[base], audits[name], rows[base], rows[name])
-        pairs[name] = apart is None
-        if apart is not None:
+        reason = comparable.why_unpaired(audits[base], audits[name], rows[base], rows[name])
+        pairs[name] = reason is None
+        if reason is not None:
             notes.append(
-                f"{name} and {base} did not see the same examples ({apart}): they are compared unpaired, by Fisher's "
+                f"{name} and {base} did not see the same examples ({reason}): they are compared unpaired, by Fisher's "
                 "exact test, which needs a larger difference than a paired comparison."
             )
     level = intervals.check_confidence(audits[base].confidence if confidence is None else confidence)
@@ -139,16 +141,25 @@ def compare(
     )
     table["p_holm"] = paired.holm(table["p"].to_numpy(dtype=np.float64))
     classes = pd.concat([_classes(name, versus[name], level) for name in others], ignore_index=True)
-    return Comparison(audits, base, attack, level, pairs, tuple(notes), table, classes)
+    return Comparison(
+        audits=audits,
+        base=base,
+        attack=attack,
+        confidence=level,
+        pairs=pairs,
+        notes=tuple(notes),
+        runs=table,
+        classes=classes,
+    )
 
 
 def read_runs(folders: Sequence[str | Path]) -> dict[str, Audit]:
-    """Finished audits by the names of their folders; by as much of the paths as tells them apart, if need be."""
+    """Finished audits by the names of their folders, or by as much of the paths as makes them unique."""
     return {name: Audit.load(folder) for name, folder in zip(unique_names(folders), folders, strict=True)}
 
 
-def _called(base: str, audits: Mapping[str, Audit]) -> str:
-    """The name of the run meant: by its name, or by its folder."""
+def _find_base(base: str, audits: Mapping[str, Audit]) -> str:
+    """The name of the run that is named, or whose folder is."""
     for name, audit in audits.items():
         if base == name or (audit.folder is not None and Path(base).resolve() == audit.folder.resolve()):
             return name
@@ -194,7 +205,7 @@ def _classes(name: str, versus: pd.DataFrame, confidence: float) -> pd.DataFrame
     named = {"n_first": "n_base", "n_second": "n", "first": "base", "second": "accuracy"}
     rows = versus[:-1].rename(columns=named)
     beyond = rows["p_holm"] < 1 - confidence
-    rows["change"] = np.where(beyond, np.where(rows["difference"] > 0, "gained", "paid"), "")
+    rows["change"] = np.where(beyond, np.where(rows["difference"] > 0, "gained", "lost"), "")
     rows.insert(0, "run", name)
     return rows
 
@@ -207,13 +218,13 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 # ---- in words ------------------------------------------------------------------------------------------------------
 
 
-def _who(run: str, base: str, rows: pd.DataFrame) -> str:
+def _sentence(run: str, base: str, rows: pd.DataFrame) -> str:
     tested = rows.dropna(subset=["p"])
     of = f"of {len(tested)} classes"
     if tested.empty:
         return f"{run} against {base}: no class has examples in both."
     parts = []
-    for change, ascending in (("gained", False), ("paid", True)):
+    for change, ascending in (("gained", False), ("lost", True)):
         chosen = tested[tested["change"] == change].sort_values("difference", ascending=ascending, kind="stable")
         if len(chosen):
             who = [f"{c}: {points(d)}" for c, d in zip(chosen["class"], chosen["difference"], strict=True)]
@@ -221,5 +232,5 @@ def _who(run: str, base: str, rows: pd.DataFrame) -> str:
     if not parts:
         return f"{run} against {base}: none {of} differs beyond chance."
     same = int((tested["change"] == "").sum())
-    rest = f"; in the other {same if same > 1 else 'one'} the difference is within chance" if same else ""
+    rest = f"; the other {same if same > 1 else 'one'} did not change beyond chance" if same else ""
     return f"{run} against {base}, in percentage points: {', '.join(parts)}{rest}."

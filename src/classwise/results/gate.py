@@ -40,7 +40,7 @@ _CLASS = re.compile(r"class\[(.+)\]")
 
 @dataclass(frozen=True)
 class RequirementResult:
-    """A requirement and how it came out."""
+    """A requirement, the value it was checked against, and whether it holds."""
 
     requirement: str
     value: float
@@ -49,7 +49,7 @@ class RequirementResult:
 
 
 def check(audit: Audit, requirements: Sequence[str], confident: bool = False) -> list[RequirementResult]:
-    """Each requirement's outcome, in order."""
+    """The result of each requirement, in order."""
     return [_check_one(audit, text, confident) for text in requirements]
 
 
@@ -85,7 +85,7 @@ def _check_one(audit: Audit, text: str, confident: bool) -> RequirementResult:
 
 
 def _shown(quantity: str, value: float, bound: float) -> str:
-    """The number as it is written everywhere, or with as many more decimals as tell it from the bound."""
+    """The number as it is written everywhere, or with as many more decimals as it takes to differ from the bound."""
     plain = not _CLASS.fullmatch(quantity) and _metric(quantity).shown.unit == "number"
     write = fixed if plain else percent
     decimals = (digits for digits in range(1, _MOST_DIGITS) if write(value, digits) != write(bound, digits))
@@ -127,14 +127,14 @@ def _quantity(audit: Audit, attack: str, quantity: str) -> tuple[float, float, f
     return float(found.values[number]), float(found.low[number]), float(found.high[number])
 
 
-def write_junit(path: Path, outcomes: Sequence[RequirementResult]) -> None:
-    """The outcomes as a JUnit XML file, one test case each."""
-    failures = sum(not outcome.passed for outcome in outcomes)
-    suite = ElementTree.Element("testsuite", name="classwise", tests=str(len(outcomes)), failures=str(failures))
-    for outcome in outcomes:
-        name, sentence = visible(outcome.requirement), visible(outcome.sentence)
+def write_junit(path: Path, results: Sequence[RequirementResult]) -> None:
+    """The results as a JUnit XML file, one test case each."""
+    failures = sum(not result.passed for result in results)
+    suite = ElementTree.Element("testsuite", name="classwise", tests=str(len(results)), failures=str(failures))
+    for result in results:
+        name, sentence = visible(result.requirement), visible(result.sentence)
         case = ElementTree.SubElement(suite, "testcase", classname="classwise.require", name=name)
-        if not outcome.passed:
+        if not result.passed:
             ElementTree.SubElement(case, "failure", message=sentence).text = sentence
     ElementTree.indent(suite)
     # As bytes, because the declaration of the text form names the locale's encoding, and the file is UTF-8.

@@ -14,17 +14,17 @@ from classwise.core.records import CLEAN, Array, Records
 from classwise.core.run_folder import AuditFolder
 from classwise.results.finding import Finding
 from classwise.stats import confidence_sequences
-from classwise.stats.confidence_sequences import Standing
+from classwise.stats.confidence_sequences import RaceState
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SearchResult:
     """What a search found: the classes that may be the worst, bounds for every class, and what it cost.
 
     records: the clean rows of all images, and the rows of those that were attacked.
     """
 
-    standing: Standing
+    state: RaceState
     records: Records
     confidence: float
     tolerance: float
@@ -35,21 +35,22 @@ class SearchResult:
     @property
     def worst(self) -> tuple[str, ...]:
         """The class of lowest robust accuracy; several where they are tied, or within the tolerance."""
-        return tuple(self.records.class_names[c] for c in np.flatnonzero(self.standing.open))
+        return tuple(self.records.class_names[c] for c in np.flatnonzero(self.state.open))
 
     @property
     def interval(self) -> tuple[float, float]:
         """Bounds of the lowest robust accuracy of any class, on all images."""
-        s = self.standing
+        s = self.state
         return float(s.low[s.open].min()), float(s.high[s.open].min())
 
     def by_class(self) -> pd.DataFrame:
         """One row per class.
 
-        Columns: class, n, right (when clean), attacked, robust (of those), estimate, low and high (of the robust
-        accuracy on all n images), in_question, population_low and population_high (see docs/find_worst.md).
+        Columns: class, n, right (classified correctly when clean), attacked, robust (of those), estimate, low and high
+        (of the robust accuracy on all n images), in_question, population_low and population_high; see
+        docs/find_worst.md.
         """
-        s = self.standing
+        s = self.state
         population = confidence_sequences.population(s, self.confidence)
         return pd.DataFrame(
             {
@@ -69,8 +70,8 @@ class SearchResult:
 
     @property
     def attacked(self) -> int:
-        """Images attacked; a full audit attacks all that are right when clean."""
-        return int(self.standing.seen.sum())
+        """Images attacked; a full audit attacks all that are classified correctly when clean."""
+        return int(self.state.seen.sum())
 
     @property
     def passes(self) -> int:
@@ -79,14 +80,14 @@ class SearchResult:
 
     @property
     def full_passes(self) -> int:
-        """About what a full audit takes: each class's passes per attacked image times its images right when clean.
+        """About what a full audit takes: each class's passes per attacked image, times its correctly classified images.
 
-        A class of which nothing was attacked counts with the average of the others.
+        A class without attacked images counts with the average of the others.
         """
-        seen = self.standing.seen
+        seen = self.state.seen
         average = self.passes / max(self.attacked, 1)
         per_image = np.where(seen > 0, self._spent() / np.maximum(seen, 1), average)
-        return round(float(per_image @ self.standing.right))
+        return round(float(per_image @ self.state.right))
 
     def _spent(self) -> Array:
         rows = self.records.frame[self.records.frame["attack"] != CLEAN]
@@ -105,12 +106,12 @@ class SearchResult:
             "tolerance": self.tolerance,
             "by_class": table.astype(object).where(table.notna(), None).to_dict("records"),
             "images": {
-                "all": int(self.standing.whole.sum()),
-                "right": int(self.standing.right.sum()),
+                "all": int(self.state.whole.sum()),
+                "right": int(self.state.right.sum()),
                 "attacked": self.attacked,
             },
             "passes": {"spent": self.passes, "full_audit": self.full_passes},
-            "rounds": self.standing.rounds,
+            "rounds": self.state.rounds,
             "attacks": {name: dict(info.settings) for name, info in meta.attacks.items() if name != CLEAN},
             "threat": {"norm": meta.norm, "eps": meta.eps},
             "seed": meta.seed,
@@ -128,7 +129,7 @@ class SearchResult:
         names = self.worst[0] if len(self.worst) == 1 else f"one of {', '.join(self.worst)}"
         return (
             f"Worst class: {names}, robust accuracy {interval(*self.interval)} ({level(self.confidence)} confidence); "
-            f"{self.attacked:,} of {self.standing.right.sum():,} images attacked, {share}"
+            f"{self.attacked:,} of {self.state.right.sum():,} images attacked, {share}"
         )
 
     __repr__ = __str__

@@ -1,4 +1,4 @@
-"""The verdict: what an audit says of its worst class, computed once and shown by everything that shows an audit.
+"""The verdict on the worst class of an audit, computed once and shown wherever an audit is.
 
     Under pgd-20, cat is the worst class: 18.2% robust (95% CI of the worst class 15.9–21.4%); the average of the
     classes is 49.5%; most often misclassified as dog (51% of its errors).
@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from classwise.core.format import interval, level, percent
+from classwise.core.format import interval, level, listed, percent
 from classwise.core.records import CLEAN, WORST_CASE, Records
 from classwise.metrics import accuracy, average, confound, worst
 from classwise.stats import intervals
@@ -32,11 +32,11 @@ _NAMED = 3  # classes a sentence names
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The worst class under one attack, and how sure that is.
+    """The worst class under one attack, and the confidence in it.
 
     worst: the classes of the lowest accuracy, in class order; images: how many they have, the fewest of any.
-    possible: the classes that may be the worst at the confidence, lowest accuracy first. low and high: the interval of
-    the lowest true class accuracy. classes: how many have images; absent: how many have none. confused_with: what a
+    possible: the classes that may be the worst at the confidence, lowest accuracy first. low and high: the confidence
+    interval of the worst class. classes: how many have images; absent: how many have none. confused_with: what a
     single worst class is most often misclassified as, with its share of the class's errors.
     """
 
@@ -180,10 +180,7 @@ def _errors(v: Verdict) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
-    more = len(names) - _NAMED
-    called = [_called(name) for name in names[:_NAMED]]
-    return ", ".join(called) + (f" and {more:,} more" if more > 0 else "")
+    return listed([_called(name) for name in names], _NAMED)
 
 
 def _called(name: str) -> str:

@@ -1,1 +1,1 @@
-"""What was measured, to look at: tables, the terminal, figures and the page. Nothing here needs torch."""
+"""How results are shown: tables, the terminal, figures and the page. Nothing here needs torch."""

@@ -1,4 +1,4 @@
-"""A comparison of runs to look at: on the terminal, in Markdown, in LaTeX, in HTML."""
+"""A comparison of runs on the terminal, in Markdown, in LaTeX and in HTML."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _legend(comparison: Comparison) -> str:
 
 
 def _run_text(comparison: Comparison) -> pd.DataFrame:
-    """The table of runs as people read it."""
+    """The table of runs with its numbers as text."""
     runs = comparison.runs
     ends = zip(runs["worst_low"], runs["worst_high"], strict=True)
     return pd.DataFrame(

@@ -1,8 +1,7 @@
-"""Tables of text for papers, pages, spreadsheets and terminals: Markdown, LaTeX, HTML, CSV or Rich, all in it escaped.
+"""Tables of text for papers, pages and terminals: Markdown, LaTeX, HTML or Rich, with everything escaped.
 
-A class may bear any name: `<script>`, `R&D_1` and `a|b` come out as they are. A table is a frame of strings; `words`
-are its columns of words, set to the left, the others hold numbers and are set to the right. What is not defined, None
-or not a number, is a dash.
+A class may have any name: `<script>`, `R&D_1` and `a|b` come out unchanged. A table is a frame of strings; the columns
+`words` are aligned left, the others hold numbers and are aligned right. What is not defined, None or NaN, is a dash.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ def terminal(
 
 
 def _pieces(widths: Sequence[int], room: int) -> Iterator[list[int]]:
-    """The columns in groups that fit into the room, each beginning with the first column."""
+    """The columns in groups that fit into the width, each beginning with the first column."""
     chosen = [0]
     for column in range(1, len(widths)):
         if len(chosen) > 1 and sum(widths[c] + _GAP for c in chosen) + widths[column] > room:

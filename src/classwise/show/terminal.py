@@ -39,7 +39,7 @@ class _Rate(ProgressColumn):
 
 
 def interactive(console: Console) -> bool:
-    """Whether somebody is watching: not in a pipe, not in CI."""
+    """Whether a person is watching: not in a pipe, not in CI."""
     return console.is_terminal and not os.environ.get("CI")
 
 
@@ -67,7 +67,7 @@ def bar(value: float, low: float, high: float, width: int = _BAR) -> Text:
 def class_table(audit: Audit, attack: str | None = None, most: int | None = None, width: int = 80) -> Table:
     """Classes from the weakest to the strongest; with `most`, only that many from each end.
 
-    Where the terminal is narrow the bars give way first and then the names; numbers are never cut.
+    On a narrow terminal the bars are shortened first, then the names; numbers are never cut.
     """
     name = attack or audit.headline
     every = audit.by_class(name).sort_values("accuracy", na_position="last", kind="stable")
@@ -75,7 +75,7 @@ def class_table(audit: Audit, attack: str | None = None, most: int | None = None
     clean = accuracy.compute(audit.rows(CLEAN)).values[rows.index]
     numbers = [_numbers(row, right) for (_, row), right in zip(rows.iterrows(), clean, strict=True)]
     errors = [_most_errors(row) for _, row in rows.iterrows()]
-    headers = ("n", "clean", "robust", "interval", "p(worst)")
+    headers = ("n", "clean", "robust", f"{level(audit.confidence)} CI", "p(worst)")
     free = width - sum(max(map(len, column)) for column in zip(headers, *numbers, strict=True)) - 7 * _GAP
     names = ("class", *rows["class"]), ("misclassified as", *(f"{other} {share}" for other, share in errors))
     wanted = [max(map(cell_len, column)) for column in names]
@@ -115,7 +115,7 @@ def _most_errors(row: pd.Series[Any]) -> tuple[str, str]:
 
 
 def _fit(widths: Sequence[int], room: int) -> list[int]:
-    """Widths that fit into the room together: the widest gives way first."""
+    """Widths that fit into the room together: the widest is cut first."""
     fitted = list(widths)
     while sum(fitted) > room and max(fitted) > _SHORTEST:
         fitted[fitted.index(max(fitted))] -= 1
@@ -208,7 +208,7 @@ def show(audit: Audit, console: Console | None = None, besides: Sequence[str] = 
     console.print(Text(audit.verdict().sentence, "bold"))
     if names <= 40:
         split = vulnerable.compute(audit.rows())
-        console.print(Text(f"Below the overall robustness: {', '.join(split.vulnerable) or 'none'}."))
+        console.print(Text(f"Below the overall robust accuracy: {', '.join(split.vulnerable) or 'none'}."))
     meta = audit.records.meta
     judged = (
         {"any": "any point tried", "final": "the last iterate"}[meta.attacks[audit.attacks[0]].protocol]
@@ -229,11 +229,11 @@ def show(audit: Audit, console: Console | None = None, besides: Sequence[str] = 
 
 
 def show_worst(found: SearchResult, console: Console | None = None) -> None:
-    """What a search for the worst class came to: the classes with their bounds, those in question first."""
+    """The result of a search for the worst class: the classes with their bounds, those in question first."""
     console = console or Console()
-    title = Text("Robust accuracy on all images, as far as it is known")
+    title = Text("Robust accuracy on all images: estimates and bounds")
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for header in ("class", "n", "right", "attacked", "robust", "estimate", "bounds", "worst"):
+    for header in ("class", "n", "correct", "attacked", "robust", "estimate", "bounds", "worst"):
         left = header in ("class", "bounds", "worst")
         table.add_column(header, justify="left" if left else "right", no_wrap=True)
     rows = found.by_class().sort_values(["in_question", "high"], ascending=[False, True], kind="stable")

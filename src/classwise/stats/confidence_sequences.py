@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import optimize, special
@@ -58,13 +58,13 @@ def _lowest(hits: int, seen: int, alpha: float) -> float:
     return float(optimize.brentq(excess, 1e-300, hits / seen))
 
 
-@dataclass(frozen=True)
-class Standing:
-    """Where a race stands, one entry per class; a class without images is NaN and not in question.
+@dataclass(frozen=True, kw_only=True)
+class RaceState:
+    """The state of a race, one entry per class; a class without images is NaN and not in question.
 
-    whole: images; right: those right when clean, all the others are broken at no cost; seen: how many of those were
-    attacked; robust: how many of these stood. low, high: bounds of robust / whole over the full data. open: whether it
-    may still be the worst.
+    whole: images; right: those classified correctly when clean, all others are broken at no cost; seen: how many of
+    those were attacked; robust: how many of these survived. low, high: bounds of robust / whole over the full data.
+    open: whether it may still be the worst.
     """
 
     whole: Array
@@ -78,7 +78,7 @@ class Standing:
 
     @property
     def estimate(self) -> Array:
-        """Robust accuracy: the clean accuracy times the share that stood; NaN where nothing was attacked yet."""
+        """Robust accuracy: the clean accuracy times the share that survived; NaN where nothing was attacked yet."""
         known = np.where(self.right == 0, 0.0, intervals.ratio(self.robust, self.seen))
         return np.asarray(known * intervals.ratio(self.right, self.whole))
 
@@ -94,8 +94,8 @@ def race(
     attack: Callable[[Array], Array],
     confidence: float = 0.95,
     tolerance: float = 0.0,
-    watch: Callable[[Standing], None] = lambda standing: None,
-) -> Standing:
+    watch: Callable[[RaceState], None] = lambda state: None,
+) -> RaceState:
     """Attack more images of the classes still in question, round by round, until the worst one is known.
 
     attack: told how many images of each class are to have been attacked, the first ones in its random order, it
@@ -111,12 +111,12 @@ def race(
         raise UserError("no class has an example: there is no worst one. Select at least one example.")
     none = np.zeros_like(whole)
     low, high = intervals.ratio(none, whole), intervals.ratio(right, whole)
-    standing = Standing(whole, right, none, none, low, high, whole > 0)
-    while not standing.decided(tolerance):
-        seen = _after_next_round(standing)
-        standing = _narrowed(standing, seen, attack(seen), alpha)
-        watch(standing)
-    return standing
+    state = RaceState(whole=whole, right=right, seen=none, robust=none, low=low, high=high, open=whole > 0)
+    while not state.decided(tolerance):
+        seen = _after_next_round(state)
+        state = _narrowed(state, seen, attack(seen), alpha)
+        watch(state)
+    return state
 
 
 def check_tolerance(tolerance: float) -> None:
@@ -126,29 +126,29 @@ def check_tolerance(tolerance: float) -> None:
         raise UserError(f"tolerance must be at least 0 and below 1, such as 0.02; got {tolerance:g}.{remedy}")
 
 
-def _after_next_round(standing: Standing) -> Array:
+def _after_next_round(state: RaceState) -> Array:
     """How many images of each class will have been attacked."""
-    more = np.maximum(standing.seen // _GROWTH, max(_FIRST, -(-_ROUND // int(standing.open.sum()))))
-    return np.where(standing.open, np.minimum(standing.seen + more, standing.right), standing.seen)
+    more = np.maximum(state.seen // _GROWTH, max(_FIRST, -(-_ROUND // int(state.open.sum()))))
+    return np.where(state.open, np.minimum(state.seen + more, state.right), state.seen)
 
 
-def _narrowed(before: Standing, seen: Array, robust: Array, alpha: float) -> Standing:
+def _narrowed(before: RaceState, seen: Array, robust: Array, alpha: float) -> RaceState:
     """The bounds of the classes in question after a round, and which of them stay."""
     low, high = before.low.copy(), before.high.copy()
     for c in np.flatnonzero(before.open):
         ends = interval(int(robust[c]), int(seen[c]), int(before.right[c]), alpha)
         low[c], high[c] = (end / before.whole[c] for end in ends)
     stay = before.open & (low <= high[before.open].min())
-    return Standing(before.whole, before.right, seen, robust, low, high, stay, before.rounds + 1)
+    return replace(before, seen=seen, robust=robust, low=low, high=high, open=stay, rounds=before.rounds + 1)
 
 
-def population(standing: Standing, confidence: float = 0.95) -> tuple[Array, Array]:
+def population(state: RaceState, confidence: float = 0.95) -> tuple[Array, Array]:
     """Bounds of each class's robust accuracy in the population the images were drawn from, all classes together.
 
     Robust accuracy = P(right when clean) · P(robust | right when clean). The first factor is bounded by the exact
     interval of the clean pass over all images, the second by the confidence sequence above, each with half of α/C.
     """
-    half = (1 - intervals.check_confidence(confidence)) / max(int((standing.whole > 0).sum()), 1) / 2
-    low, high = intervals.bounds(standing.right, standing.whole, 1 - half, "exact")
-    shares = [proportion(int(k), int(t), half) for k, t in zip(standing.robust, standing.seen, strict=True)]
+    half = (1 - intervals.check_confidence(confidence)) / max(int((state.whole > 0).sum()), 1) / 2
+    low, high = intervals.bounds(state.right, state.whole, 1 - half, "exact")
+    shares = [proportion(int(k), int(t), half) for k, t in zip(state.robust, state.seen, strict=True)]
     return low * np.array([share[0] for share in shares]), high * np.array([share[1] for share in shares])

@@ -188,11 +188,11 @@ def test_a_training_says_on_its_page_what_it_said_at_its_end(tmp_path: Path) -> 
         build_page([folder], tmp_path / "page.html")
 
 
-def test_mistakes_are_told(folders: list[Path], tmp_path: Path) -> None:
+def test_mistakes_are_reported(folders: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     with pytest.raises(UserError, match="at least one run folder"):
         build_page([], out)
-    with pytest.raises(UserError, match="nowhere is no folder"):
+    with pytest.raises(UserError, match="nowhere is not a folder"):
         build_page([tmp_path / "nowhere"], out)
     with pytest.raises(UserError, match="given twice"):
         build_page([folders[0], folders[0]], out)
@@ -212,7 +212,7 @@ def test_the_numbers_of_the_class_table(page: Page) -> None:
     assert view["attack"] == "pgd-20"
     assert view["rows"]["accuracy"] == [0.2, 0.5, 0.9, 0.75]
     assert view["rows"]["n"] == [40, 40, 40, 40]
-    assert view["rows"]["taken"] == [1, 2, 3, 0]
+    assert view["rows"]["predicted"] == [1, 2, 3, 0]
     assert view["errors"] == [0, 1, 31, 0, 3, 1, 1, 0, 1, 1, 2, 19, 2, 1, 1, 2, 3, 3, 3, 0, 9, 3, 2, 1]
     assert run["slugs"] == ["cat", "dog", "ship-sail", "script-alert-1-script"]
     assert "Under pgd-20, cat is the worst class: 20.0% robust" in page.seen
@@ -373,14 +373,14 @@ def decoded(text: str) -> Any:
 
 def test_a_cell_has_its_images(page: Page) -> None:
     run = page.data["runs"][0]
-    flip = run["views"][1]["flips"]["0,1"][0]
-    assert (flip["true"], flip["taken"], flip["attack"]) == (0, 1, "pgd-20")
-    clean, attacked, difference = (decoded(page.data["images"][number]) for number in flip["images"])
-    level = flip["index"] % 200
+    entry = run["views"][1]["gallery"]["0,1"][0]
+    assert (entry["true"], entry["predicted"], entry["attack"]) == (0, 1, "pgd-20")
+    clean, attacked, difference = (decoded(page.data["images"][number]) for number in entry["images"])
+    level = entry["index"] % 200
     assert np.unique(clean).tolist() == [level]
     assert attacked[0, 0].tolist() == [level + 8, level, level]
     assert difference[0, 0].tolist() == [255, 128, 128]
-    assert flip["factor"] == 16  # 0.5 / (8/255)
+    assert entry["factor"] == 16  # 0.5 / (8/255)
 
 
 def test_the_budget_gives_every_cell_an_image_before_any_gets_two(folders: list[Path]) -> None:
@@ -411,7 +411,7 @@ def test_an_image_broken_at_a_smaller_radius_is_found_there(tmp_path: Path) -> N
 
 def test_without_images_the_page_says_how_to_get_them(tmp_path: Path) -> None:
     views = run_of(write_run(tmp_path, images=False))["views"]
-    assert views[1]["flips"] == {}
+    assert views[1]["gallery"] == {}
     assert "--save-adversarial" in views[1]["why"]
     assert "clean images" in views[0]["why"]
 

@@ -23,12 +23,12 @@ from classwise.show.figures.style import Chart
 
 _INK = "currentColor"  # of the page: light, dark or printed
 _LARGER = 1.7  # times its size in a paper, to which a chart may grow
-_BLACK = '"#000000"'  # of the palette, which a dark page would swallow
+_BLACK = '"#000000"'  # of the palette, invisible on a dark page
 
 
 @dataclass(frozen=True)
 class PageFigure:
-    """A figure by name, the section of the page it belongs to, and what is said above it."""
+    """A figure by name, the section of the page it belongs to, its title and a sentence about it."""
 
     figure: str
     section: str
@@ -41,26 +41,25 @@ _OF_AUDITS = (
         "forest",
         "intervals",
         "Every class, with simultaneous confidence intervals",
-        "Intervals are widened so that all of them hold at once: classes whose intervals do not overlap differ beyond "
-        "chance.",
+        "The intervals hold for all classes at once: classes whose intervals do not overlap differ beyond chance.",
     ),
     PageFigure(
         "gap",
         "intervals",
         "What the attack costs each class",
-        "Accuracy on clean images beside accuracy under attack: the wider the gap, the more a class loses.",
+        "Clean accuracy and robust accuracy: the wider the gap, the more a class loses.",
     ),
     PageFigure(
         "curve",
         "curves",
-        "Robustness against the strength of the attack",
-        "From clean images to the largest radius, shaded from the weakest to the strongest class; dashed: all images.",
+        "Robust accuracy against the radius of the attack",
+        "From clean images to the largest radius; the range of the classes is shaded, the dashed line is all images.",
     ),
     PageFigure(
         "scatter",
         "comparison",
-        "Average against weakest class",
-        "Up and to the right is better. A run that rises without moving left helps its weakest class at no cost.",
+        "Average against worst class",
+        "Up and to the right is better. A run that is higher but not further left helps its worst class at no cost.",
     ),
 )
 
@@ -68,14 +67,14 @@ _OF_TRAININGS = (
     PageFigure(
         "epochs",
         "training",
-        "Robustness of the classes over the epochs",
-        "On held-out images, shaded from the weakest to the strongest class; dashed: all images.",
+        "Robust accuracy of the classes over the epochs",
+        "On held-out images; the range of the classes is shaded, the dashed line is all images.",
     ),
     PageFigure(
         "class_state",
         "training",
-        "What the method kept of each class",
-        "Weights, margins or temperatures of the classes, as they were in each epoch.",
+        "Class-wise state of the method",
+        "Weights, margins or temperatures of the classes in each epoch.",
     ),
 )
 
@@ -90,7 +89,7 @@ class Drawing:
 
 
 def of_audits(audits: Mapping[str, Audit]) -> list[Drawing]:
-    """What the audits can be drawn as: intervals always, curves along several radii, a scatter of several runs."""
+    """The figures of audits: intervals always, curves along several radii, a scatter plot of several runs."""
     curved = {name: audit for name, audit in audits.items() if audit.has_curve}
     of = {"curve": curved, "scatter": audits if len(audits) > 1 else {}}
     runs = {figure: of.get(figure.figure, audits) for figure in _OF_AUDITS}
@@ -98,14 +97,14 @@ def of_audits(audits: Mapping[str, Audit]) -> list[Drawing]:
 
 
 def of_trainings(histories: Mapping[str, pd.DataFrame]) -> list[Drawing]:
-    """How trainings went: robustness by class over the epochs, and the class-wise state of methods where it moved."""
+    """The figures of trainings: robustness by class over the epochs, and the class-wise state where it changed."""
     stateful = {name: history for name, history in histories.items() if class_state.moving(history)}
     runs = {figure: stateful if figure.figure == "class_state" else histories for figure in _OF_TRAININGS}
     return [_draw(figure, figures.from_histories, own) for figure, own in runs.items() if own]
 
 
 def _draw(figure: PageFigure, make: Callable[[str, Mapping[str, Any]], Chart], runs: Mapping[str, Any]) -> Drawing:
-    """The drawing of these runs. A figure they do not hold what it needs for says so in its place."""
+    """The figure of these runs, or why they do not have what it needs."""
     try:
         return Drawing(figure, svg=svg(make(figure.figure, runs), figure.figure))
     except UserError as error:
@@ -113,11 +112,13 @@ def _draw(figure: PageFigure, make: Callable[[str, Mapping[str, Any]], Chart], r
 
 
 def svg(chart: Chart, name: str) -> str:
-    """A drawing to stand inside a page: no background, the page's ink, and identifiers no other drawing has."""
+    """A figure for use inside a page: no background, the page's text colour, and unique identifiers."""
     import vl_convert
 
     specification = figures.styled(chart, background="transparent", ink=_INK).to_dict(validate=False)
-    specification["config"].setdefault("mark", {})["aria"] = False  # only marks that say their numbers as text are read
+    specification["config"].setdefault("mark", {})["aria"] = (
+        False  # only marks that have their numbers as text are read
+    )
     coloured = json.loads(json.dumps(specification).replace(_BLACK, json.dumps(_INK)))
     drawn = vl_convert.vegalite_to_svg(visible(coloured))
     drawn = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", drawn)
@@ -125,5 +126,5 @@ def svg(chart: Chart, name: str) -> str:
 
 
 def _widest(size: re.Match[str]) -> str:
-    """As wide as the page, up to letters of a size one reads across a room."""
+    """As wide as the page, up to a limit."""
     return f'style="max-width:{_LARGER * float(size[1]):.0f}px"'

@@ -1,9 +1,8 @@
-"""What the page's script reads of a run: columns of numbers, the errors of each attack, and where images are.
+"""What the page's script reads of a run: columns of numbers, the errors of each attack, and its images.
 
-An error is three numbers in a row, true class, predicted class, how many; of a million cells most are empty. What a
-page writes is rounded once: shares come in full and the script rounds them by the rule of `classwise.core.format`,
-intervals
-and probabilities come as text. Their numbers, for bars and for sorting, are cut to four digits.
+An error is three numbers in a row: true class, predicted class, count; of a million cells most are empty. Numbers are
+rounded once: shares come in full and the script rounds them by the rule of `classwise.core.format`, intervals and
+probabilities come as text. Their numbers, for bars and for sorting, have four digits.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from classwise import metrics
-from classwise.core.format import interval, level, percent, probability
+from classwise.core.format import interval, level, listed, percent, probability
 from classwise.core.records import CLEAN, WORST_CASE, Array, Records
 from classwise.metrics import confusion, groups, p_worst, superclass
 from classwise.results.audit_result import Audit
@@ -29,7 +28,7 @@ _DIGITS = 4
 
 @dataclass(frozen=True)
 class Rollup:
-    """Classes put together: by the data's superclasses where there are any, else by groups found in the confusion."""
+    """Classes in groups: the data's superclasses where there are any, else groups found in the confusion."""
 
     kind: str
     names: tuple[str, ...]
@@ -40,17 +39,17 @@ def of_run(
     name: str,
     audit: Audit,
     found: groups.Groups,
-    flips: Mapping[str, Mapping[str, Any]],
+    gallery: Mapping[str, Mapping[str, Any]],
     why: Mapping[str, str],
 ) -> dict[str, Any]:
-    """One run. flips: by attack and cell the images there are (see `gallery`); why: if there are none."""
+    """One run. gallery: by attack and cell the images to show (see `gallery.collect`); why: the reason for none."""
     rollup = roll_up(audit, found)
     attacks = list(dict.fromkeys((*audit.names, audit.headline)))
     views = [
         {
-            "attack": called(attack),
+            "attack": attack_label(attack),
             **_view(audit, attack, rollup),
-            "flips": flips.get(attack, {}),
+            "gallery": gallery.get(attack, {}),
             "why": why.get(attack, ""),
         }
         for attack in attacks
@@ -68,8 +67,8 @@ def of_run(
     }
 
 
-def called(attack: str) -> str:
-    """What the page calls an attack."""
+def attack_label(attack: str) -> str:
+    """An attack as the page names it."""
     return "the worst case" if attack == WORST_CASE else attack
 
 
@@ -78,7 +77,7 @@ def roll_up(audit: Audit, found: groups.Groups) -> Rollup | None:
     records = audit.records
     if records.meta.superclasses:
         return Rollup("superclasses", tuple(records.meta.superclasses), superclass.superclass_of(records))
-    names = [_named(members) for members in found.members]
+    names = [listed(members, 3) for members in found.members]
     of = np.where(found.number < 0, len(names), found.number)
     if (found.number < 0).any():
         names.append("without images")
@@ -86,16 +85,12 @@ def roll_up(audit: Audit, found: groups.Groups) -> Rollup | None:
 
 
 def _order(audit: Audit, found: groups.Groups, rollup: Rollup | None) -> list[int]:
-    """Superclass after superclass, and within each, or overall, like beside like as the tree lists them."""
+    """By superclass where there are any; within each, or overall, in the order of the tree, similar ones together."""
     number = {name: place for place, name in enumerate(audit.records.class_names)}
-    listed = [number[name] for name in found.order]
+    order = [number[name] for name in found.order]
     if rollup is None or rollup.kind != "superclasses":
-        return listed
-    return sorted(listed, key=lambda place: int(rollup.of[place]))
-
-
-def _named(members: Sequence[str], most: int = 3) -> str:
-    return ", ".join(members[:most]) + (f" +{len(members) - most}" if len(members) > most else "")
+        return order
+    return sorted(order, key=lambda place: int(rollup.of[place]))
 
 
 def _view(audit: Audit, attack: str, rollup: Rollup | None) -> dict[str, Any]:
@@ -109,7 +104,7 @@ def _view(audit: Audit, attack: str, rollup: Rollup | None) -> dict[str, Any]:
         "rows": {
             "n": table["n"].tolist(),
             **_columns(table),
-            "taken": [None if pd.isna(other) else number[other] for other in table["confused_with"]],
+            "predicted": [None if pd.isna(other) else number[other] for other in table["confused_with"]],
             "share": shares(table["confused_share"]),
         },
         "groups": None if rollup is None else _grouped(table, rollup, audit.confidence),
@@ -118,7 +113,7 @@ def _view(audit: Audit, attack: str, rollup: Rollup | None) -> dict[str, Any]:
 
 
 def _grouped(table: pd.DataFrame, rollup: Rollup, confidence: float) -> dict[str, Any]:
-    """The class table summed over groups: an example still counts as right only if its class is."""
+    """The class table summed over groups: an example still counts as correct only if its class is."""
     size = len(rollup.names)
     correct, support = (
         np.bincount(rollup.of, weights=table[key], minlength=size).astype(np.int64) for key in ("correct", "n")
@@ -140,7 +135,7 @@ def _columns(table: pd.DataFrame) -> dict[str, Any]:
 
 
 def errors(rows: Records) -> list[int]:
-    """The confusion off its diagonal: true, predicted, how many; true, predicted, …"""
+    """The confusion off its diagonal: true, predicted, count; true, predicted, …"""
     counts = confusion.compute(rows)
     np.fill_diagonal(counts, 0)
     true, predicted = np.nonzero(counts)
@@ -162,13 +157,13 @@ def numbers(values: Any) -> list[float | None]:
 def slugs(names: Sequence[str]) -> list[str]:
     """A distinct name for each class that can stand in an address: ``#class-cat``."""
     made: list[str] = []
-    taken: set[str] = set()
+    used: set[str] = set()
     for place, name in enumerate(names):
         plain = unicodedata.normalize("NFKC", name).lower()
         slug = re.sub(r"[^\w]+", "-", plain).strip("-") or str(place)
-        while slug in taken:
+        while slug in used:
             slug += f"-{place}"
-        taken.add(slug)
+        used.add(slug)
         made.append(slug)
     return made
 
@@ -181,7 +176,11 @@ def headline_numbers(audit: Audit, besides: Sequence[str] = ()) -> list[tuple[st
     ci = f"{level(audit.confidence)} CI"
     return [
         (percent(found.accuracy), f"worst class: {found.label}", f"{ci} {interval(found.low, found.high)}"),
-        (percent(total.value), f"robust over all, {called(audit.headline)}", f"{ci} {interval(total.low, total.high)}"),
+        (
+            percent(total.value),
+            f"robust accuracy, {attack_label(audit.headline)}",
+            f"{ci} {interval(total.low, total.high)}",
+        ),
         (percent(clean.value), "clean accuracy", f"{ci} {interval(clean.low, clean.high)}"),
         *((m.written(audit.rows()), m.shown.caption or m.shown.title, images) for m in metrics.shown("page", besides)),
     ]

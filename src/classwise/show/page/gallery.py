@@ -1,7 +1,7 @@
-"""The images behind the confusion: of each cell a few that flipped, clean, attacked, and their difference amplified.
+"""The gallery of the confusion: for each cell a few images, clean, attacked, and their difference amplified.
 
-They come from what ``--save-adversarial`` kept. A budget of bytes is spent over all runs together: first one image for
-every cell, the fullest cells first, then a second one, and so on; within a cell the most confident errors first.
+They come from what ``--save-adversarial`` kept. All runs share one budget of bytes: first one image for every cell, the
+largest cells first, then a second one, and so on; within a cell the most confident errors first.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ from classwise.core.run_folder import AuditFolder
 from classwise.results.audit_result import Audit
 
 _MOST = 6  # images of one cell
-_LARGEST = 96  # pixels a side beyond which an image is made smaller
+_LARGEST = 96  # pixels a side, beyond which an image is scaled down
 
 _NOT_KEPT = "This audit kept no images. Audit again with --save-adversarial to see them here."
 _NOT_CLEAN = "This audit kept no clean images beside the attacked ones. Audit again to see both here."
-_NO_ROOM = "No image of these was kept: they were wrong already without the attack, or the page ran out of room."
-_ON_CLEAN = "These are errors on clean images: nothing was changed that could be shown."
+_NO_ROOM = (
+    "No image of these was kept: they were misclassified without the attack already, or the page ran out of room."
+)
+_ON_CLEAN = "These are errors on clean images: no attack changed them."
 
 Cell = tuple[int, int]
 
 
 @dataclass
 class Pool:
-    """PNG images, each kept once, as base64; `left` is what of the budget is still to be spent."""
+    """PNG images, each kept once, as base64; `left` is what remains of the budget, in bytes."""
 
     left: int
     images: list[str] = field(default_factory=list)
@@ -51,13 +53,13 @@ class Pool:
         return self._places[text]
 
 
-@dataclass(frozen=True, order=True)
-class _Flip:
-    """One kept example in a cell of a view; they are ordered as the budget is spent on them."""
+@dataclass(frozen=True, order=True, kw_only=True)
+class _Candidate:
+    """One kept example in a cell of a view, ordered as the budget is spent."""
 
-    later: bool  # not of the headline, which comes first
+    secondary: bool  # not of the headline, which comes first
     rank: int  # among those of its cell, the most confident first
-    size: int  # minus how many errors the cell holds
+    size: int  # minus the number of errors in the cell
     view: str
     cell: Cell
     index: int
@@ -68,9 +70,9 @@ class _Flip:
 
 @dataclass(frozen=True)
 class Kept:
-    """The adversarial images of one audit, by attack; `why` says, for each view, why it has none.
+    """The adversarial images of one audit, by attack; `why` is the reason, for each view, why it has none.
 
-    failed: what went wrong where images were kept and cannot be read.
+    failed: the reasons where images were kept but cannot be read.
     """
 
     audit: Audit
@@ -97,7 +99,7 @@ class Kept:
         why = {**dict.fromkeys(audit.attacks, _NO_ROOM), **missing, CLEAN: _ON_CLEAN, WORST_CASE: whole}
         return cls(audit, found, why, tuple(failed))
 
-    def candidates(self) -> Iterator[_Flip]:
+    def candidates(self) -> Iterator[_Candidate]:
         """Every kept example that is an error of some view, with its rank in its cell."""
         if not self.points:
             return
@@ -105,7 +107,7 @@ class Kept:
         for turn, view in enumerate(dict.fromkeys((self.audit.headline, *self.audit.attacks))):
             yield from self._of_view(view, turn > 0, places)
 
-    def _of_view(self, view: str, later: bool, places: Mapping[str, Mapping[int, int]]) -> Iterator[_Flip]:
+    def _of_view(self, view: str, secondary: bool, places: Mapping[str, Mapping[int, int]]) -> Iterator[_Candidate]:
         rows = self.audit.rows(view)
         wrong = rows.frame[~rows.correct].sort_values("confidence", ascending=False, kind="stable")
         by = wrong["broken_by"] if "broken_by" in wrong else [view] * len(wrong)
@@ -118,7 +120,17 @@ class Kept:
             if source is None or seen[cell] >= _MOST:
                 continue
             at = places[source][int(index)]
-            yield _Flip(later, seen[cell], -sizes[cell], view, cell, int(index), float(confidence), source, at)
+            yield _Candidate(
+                secondary=secondary,
+                rank=seen[cell],
+                size=-sizes[cell],
+                view=view,
+                cell=cell,
+                index=int(index),
+                confidence=float(confidence),
+                attack=source,
+                at=at,
+            )
             seen[cell] += 1
 
     def _source(self, attack: str, index: int, places: Mapping[str, Mapping[int, int]]) -> str | None:
@@ -134,30 +146,30 @@ def collect(audits: Mapping[str, Audit], budget: int) -> tuple[dict[str, dict[st
     kept = [Kept.of(audit) for audit in audits.values()]
     pool = Pool(budget)
     shown: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in audits}
-    wanted = [(flip, name, own) for name, own in zip(audits, kept, strict=True) for flip in own.candidates()]
+    wanted = [(image, name, own) for name, own in zip(audits, kept, strict=True) for image in own.candidates()]
     wanted.sort(key=lambda item: item[0])
-    for flip, name, own in wanted:
+    for image, name, own in wanted:
         if pool.left <= 0:
             break
-        cells = shown[name].setdefault(flip.view, {})
-        cells.setdefault(f"{flip.cell[0]},{flip.cell[1]}", []).append(_entry(flip, own, pool))
+        cells = shown[name].setdefault(image.view, {})
+        cells.setdefault(f"{image.cell[0]},{image.cell[1]}", []).append(_entry(image, own, pool))
     return shown, pool, kept
 
 
-def _entry(flip: _Flip, kept: Kept, pool: Pool) -> dict[str, Any]:
-    own = kept.points[flip.attack]
-    clean, exact = (own[key][flip.at].transpose(1, 2, 0) for key in ("clean", "exact"))
+def _entry(chosen: _Candidate, kept: Kept, pool: Pool) -> dict[str, Any]:
+    own = kept.points[chosen.attack]
+    clean, exact = (own[key][chosen.at].transpose(1, 2, 0) for key in ("clean", "exact"))
     difference, factor = amplified(clean, exact)
     images = [
         pool.add(image)
         for image in (adversarial_examples.rounded(clean), adversarial_examples.rounded(exact), difference)
     ]
     return {
-        "true": flip.cell[0],
-        "taken": flip.cell[1],
-        "index": flip.index,
-        "confidence": flip.confidence,
-        "attack": flip.attack,
+        "true": chosen.cell[0],
+        "predicted": chosen.cell[1],
+        "index": chosen.index,
+        "confidence": chosen.confidence,
+        "attack": chosen.attack,
         "factor": factor,
         "images": images,
     }
@@ -174,7 +186,7 @@ def amplified(clean: Array, attacked: Array) -> tuple[Array, int | float]:
 
 
 def png(image: Array) -> bytes:
-    """An image (H×W×C with 1 or 3 channels, uint8) as PNG, made smaller if it is large."""
+    """An image (H×W×C with 1 or 3 channels, uint8) as PNG, scaled down if it is large."""
     picture = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image[..., :3])
     if max(picture.size) > _LARGEST:
         picture.thumbnail((_LARGEST, _LARGEST))

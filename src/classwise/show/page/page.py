@@ -1,8 +1,8 @@
 """The page itself: run folders read, everything computed, one HTML file written.
 
 All that the page needs is in the file: its style, its script, its charts, and the data as one block of JSON. A content
-security policy names the script by its hash and forbids everything else, so nothing is ever fetched, and nothing that
-stands in the data can run.
+security policy names the script by its hash and forbids everything else, so nothing is ever fetched, and nothing in
+the data can run.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _SECTIONS = {
 
 @dataclass(frozen=True)
 class Runs:
-    """What the folders hold, by name: finished audits, and the histories of trainings."""
+    """The contents of the run folders, by name: finished audits, and the histories of trainings."""
 
     audits: Mapping[str, Audit]
     histories: Mapping[str, pd.DataFrame]
-    remarks: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what trainings said at their end
+    remarks: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of trainings, at their end
     metrics: Sequence[str] = ()  # to be shown besides the usual ones
 
 
@@ -89,7 +89,7 @@ def read(folders: Sequence[Path], names: Sequence[str] | None = None) -> Runs:
     paths = [Path(folder) for folder in folders]
     for path in paths:
         if not path.is_dir():
-            raise UserError(f"{path} is no folder; give run folders of audits or trainings.")
+            raise UserError(f"{path} is not a folder; give run folders of audits or trainings.")
     unique_names(paths)  # none is given twice
     chosen = dict(zip(paths, names or [""] * len(paths), strict=True))
     trained = [path for path in paths if kind_of(path) == "training"]
@@ -125,7 +125,7 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
             for (name, audit), own in zip(runs.audits.items(), kept, strict=True)
         ],
         "charts": [(drawing.figure, Markup(drawing.svg), drawing.problem) for drawing in drawn],
-        "remarks": {name: said for name, said in runs.remarks.items() if said},
+        "remarks": {name: sentences for name, sentences in runs.remarks.items() if sentences},
         "comparison": sections.comparison(runs.audits, base),
     }
     return _template().render(**context, **_inlined(payload), sections=_shown_sections(runs, drawn))
@@ -170,7 +170,7 @@ def _template() -> jinja2.Template:
 
 
 def _inlined(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Style, data and script as they stand in the page, and the hash by which the script is allowed."""
+    """Style, data and script as they are in the page, and the hash that allows the script."""
     texts = [(_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
     script = '"use strict";\n(() => {\n' + "\n".join(texts) + "\n})();\n"
     return {
@@ -182,6 +182,6 @@ def _inlined(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_json(payload: Any) -> str:
-    """JSON that may stand inside a script element: no text in it can end the element or open a comment."""
+    """JSON for use inside a script element: no text in it can end the element or open a comment."""
     text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

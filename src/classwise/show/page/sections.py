@@ -1,4 +1,4 @@
-"""The parts of the page that are text: groups, comparison and settings, ready for the template, which escapes them."""
+"""The sections of the page that are text: groups, comparison and settings, for the template, which escapes them."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from typing import Any
 import pandas as pd
 
 from classwise.core.errors import UserError
-from classwise.core.format import distance, fixed, interval, level, p_equals, p_value, percent, points, radius
+from classwise.core.format import distance, fixed, interval, level, listed, p_equals, p_value, percent, points, radius
 from classwise.metrics.groups import Groups, Superclasses
 from classwise.results import findings as rules
 from classwise.results.audit_result import Audit
 from classwise.results.compare import Comparison, compare
-from classwise.show.page.data import called
+from classwise.show.page.data import attack_label
 
 _MOST_ROWS = 40  # classes of a comparison that are shown, from both ends
 _MOST_NAMED = 12  # classes of a group that are named
 
 
 def groups(found: Groups, audit: Audit) -> dict[str, Any]:
-    """The groups in words: who is in them, how much of their errors stays inside, and how they fit the superclasses."""
+    """The groups in words: their classes, the share of errors that stays inside, and the fit with the superclasses."""
     inside = pd.Series(found.inside, index=found.class_names)
     several = [members for members in found.members if len(members) > 1]
     alone = len(found.members) - len(several)
-    rest = f" {alone} more {'class stands' if alone == 1 else 'classes stand'} alone." if alone else ""
+    rest = f" {alone} {'class is' if alone == 1 else 'classes are'} in no group." if alone else ""
     return {
-        "sentence": f"Classes joined by how often they are confused with each other under {called(audit.headline)}, "
-        f"weakest first: {len(several)} {'group' if len(several) == 1 else 'groups'}.{rest}",
+        "sentence": f"Classes grouped by how often they are confused with each other under "
+        f"{attack_label(audit.headline)}, weakest first: {len(several)} "
+        f"{'group' if len(several) == 1 else 'groups'}.{rest}",
         "members": [
             {
-                "names": _some(members),
+                "names": listed(members, _MOST_NAMED),
                 "remark": f"{percent(inside[list(members)].mean())} of a class's errors stay inside",
             }
             for members in several
@@ -51,13 +52,8 @@ def _agreement(known: Superclasses) -> str:
     )
 
 
-def _some(names: tuple[str, ...]) -> list[str]:
-    more = len(names) - _MOST_NAMED
-    return [*names[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
-
-
 def comparison(audits: Mapping[str, Audit], base: str | None = None) -> dict[str, Any] | None:
-    """All runs against the base: a table of runs, and for each run who gained and who paid. None for one run."""
+    """All runs against the base: a table of runs, and for each run which classes gained and lost. None for one run."""
     if len(audits) < 2:
         return None
     try:
@@ -66,12 +62,13 @@ def comparison(audits: Mapping[str, Audit], base: str | None = None) -> dict[str
         return {"problem": str(error)}
     return {
         "base": made.base,
+        "level": level(made.confidence),
         "notes": made.notes,
-        "caption": f"{len(audits)} runs under {called(made.attack)}, against {made.base}. ρ weighs what the weakest "
-        "class gains against what the average loses; τ is the agreement of the order of the classes.",
+        "caption": f"{len(audits)} runs under {attack_label(made.attack)}, against {made.base}. ρ weighs the gain of "
+        "the worst class against the loss of the average; τ is the agreement on the order of the classes.",
         "runs": [_run(row, made.base, f"{level(made.confidence)} CI") for _, row in made.table().iterrows()],
         "findings": rules.of_comparison(made),
-        "against": [_against(made, run, told) for run, told in zip(made.pairs, made.sentences(), strict=True)],
+        "against": [_against(made, *pair) for pair in zip(made.pairs, made.sentences(), strict=True)],
     }
 
 
@@ -84,7 +81,7 @@ def _run(row: pd.Series[Any], base: str, within: str) -> dict[str, str]:
         "worst": f"{row['worst_class']} {percent(row['worst'])}",
         within: interval(row["worst_low"], row["worst_high"]),
         "CV (%²)": fixed(row["cv"], 1),
-        "best − worst": distance(row["mcd"]),
+        "MCD": distance(row["mcd"]),
         "ρ": "base" if mine else fixed(row["rho"], 3, signed=True),
         "overall": "base" if mine else points(row["difference"]),
         "p": "" if mine else p_value(row["p_holm"]),
@@ -93,7 +90,7 @@ def _run(row: pd.Series[Any], base: str, within: str) -> dict[str, str]:
 
 
 def _against(made: Comparison, run: str, sentence: str) -> dict[str, Any]:
-    """One run against the base, class by class, from who gained most to who paid most."""
+    """One run against the base, class by class, from the largest gain to the largest loss."""
     table = made.by_class()
     own = table[(table["run"] == run) & table["difference"].notna()].sort_values("difference", ascending=False)
     shown = own if len(own) <= _MOST_ROWS else pd.concat([own.head(_MOST_ROWS // 2), own.tail(_MOST_ROWS // 2)])
@@ -135,14 +132,14 @@ def settings(audit: Audit) -> list[tuple[str, list[tuple[str, str]]]]:
     threat |= {key: value for key, value in asked.items() if key not in threat}
     data = {f"data {key}": value for key, value in config.get("data", {}).items() if key != "classes"}
     data |= {f"model {key}": value for key, value in config.get("model", {}).items()}
-    attacks = {name: dict(info.settings) or "the images as they are" for name, info in meta.attacks.items()}
+    attacks = {name: dict(info.settings) or "unperturbed images" for name, info in meta.attacks.items()}
     tables = [("Audit", threat), ("Data and model", data), ("Attacks", attacks)]
     tables += [("Timing", dict(_timing(timing))), ("Versions", dict(meta.versions))]
     return [(caption, [(key, _text(value)) for key, value in rows.items()]) for caption, rows in tables if rows]
 
 
 def _timing(timing: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Seconds of the audit and of each attack; then how the work was cut up."""
+    """Seconds of the audit and of each attack; then how the work was divided."""
     if "wall_seconds" in timing:
         yield "this call", f"{timing['wall_seconds']:.1f} s"
     for name, cost in timing.get("attacks", {}).items():

@@ -1,4 +1,4 @@
-// Confusion: a grid of buttons while its cells can be read, a canvas beyond, and in both cases the list of what happens most.
+// Confusion: a grid of buttons while its cells are legible, a canvas beyond that, and the list of the most frequent errors.
 
 const MOST_CELLS = 40; // classes of a grid
 const MOST_NUMBERS = 20; // classes whose shares are written into the cells
@@ -24,11 +24,11 @@ function errorsOf(run, view, level) {
   return { names, totals, errors, cells, order: level === "group" ? names.map((_, k) => k) : run.order };
 }
 
-function tell({ names, totals }, { i, j, n, share }) {
+function describe({ names, totals }, { i, j, n, share }) {
   return `${names[i]} → ${names[j]}: ${percent(share)} (${count(n)} of ${plural(totals[i], "image")})`;
 }
 
-// Black or white, whichever can be read on the colour: one of them always reaches 4.5 to 1.
+// Black or white, whichever is legible on the colour: one of them always has a contrast of 4.5 to 1.
 function inkOn(rgb) {
   const linear = rgb.map((v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4));
   return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.179 ? "#000" : "#fff";
@@ -53,7 +53,7 @@ function confusionGrid(table, peak, run, view, state) {
   const { names, order, cells, totals } = table;
   const [paper, accent] = [triple("--paper-rgb"), triple("--accent-rgb")];
   const numbered = names.length <= MOST_NUMBERS;
-  const say = (text) => () => (byId("readout").textContent = text);
+  const showText = (text) => () => (byId("readout").textContent = text);
   const head = order.map((j) => h("th", { scope: "col" }, h("span", {}, names[j])));
   const body = order.map((i) =>
     h(
@@ -65,13 +65,13 @@ function confusionGrid(table, peak, run, view, state) {
         if (i === j && state.level === "class") {
           const right = view.rows.accuracy[i];
           const text = numbered && known(right) ? percent(right, 0).slice(0, -1) : "";
-          return h("td", { class: "diagonal", onmouseenter: say(`${names[i]} is predicted correctly: ${percent(right)}`) }, text);
+          return h("td", { class: "diagonal", onmouseenter: showText(`${names[i]} is predicted correctly: ${percent(right)}`) }, text);
         }
         if (!n) return h("td", {});
         const error = { i, j, n, share: n / totals[i] };
         const colour = mix(paper, accent, Math.max(error.share / peak, 0.04));
-        const text = tell(table, error);
-        const show = say(text);
+        const text = describe(table, error);
+        const show = showText(text);
         const button = h(
           "button",
           {
@@ -157,7 +157,7 @@ function confusionCanvas(table, peak, run, view, state) {
   canvas.addEventListener("mousemove", (event) => {
     const error = found(event);
     canvas.style.cursor = error ? "pointer" : "default";
-    if (error) byId("readout").textContent = tell(table, error);
+    if (error) byId("readout").textContent = describe(table, error);
   });
   canvas.addEventListener("click", (event) => {
     const error = found(event);
@@ -181,30 +181,30 @@ function listErrors(state, run, view, table) {
 }
 
 function cellImages(run, view, table, error, state) {
-  if (state.level === "class") return view.flips[`${error.i},${error.j}`] || [];
-  const inside = Object.entries(view.flips).filter(([key]) => {
+  if (state.level === "class") return view.gallery[`${error.i},${error.j}`] || [];
+  const inside = Object.entries(view.gallery).filter(([key]) => {
     const [i, j] = key.split(",").map((at) => run.rollup.of[at]);
     return i === error.i && j === error.j;
   });
-  return inside.flatMap(([, flips]) => flips).slice(0, 8);
+  return inside.flatMap(([, entries]) => entries).slice(0, 8);
 }
 
 function openCell(run, view, table, error, state) {
   const { i, j, n, share } = error;
-  const flips = cellImages(run, view, table, error, state);
+  const entries = cellImages(run, view, table, error, state);
   const before = run.views[0] === view ? null : errorsOf(run, run.views[0], state.level).cells.get(i * table.names.length + j) || 0;
   byId("cell-title").replaceChildren(table.names[i], h("span", { class: "arrow", "aria-label": "misclassified as" }, " → "), table.names[j]);
-  const without = before === null ? "" : ` Without an attack: ${count(before)}.`;
+  const without = before === null ? "" : ` On clean images: ${count(before)}.`;
   byId("cell-text").textContent = `${count(n)} of ${plural(table.totals[i], "image")} of ${table.names[i]} (${percent(share)}) under ${view.attack}, ${run.name}.${without}`;
-  const shown = flips.length ? (flips.length < n ? `Shown are the ${flips.length} most confident errors there are images of.` : "") : view.why;
+  const shown = entries.length ? (entries.length < n ? `The ${entries.length} most confident errors with images are shown.` : "") : view.why;
   byId("cell-note").textContent = shown || "";
-  byId("cell-images").replaceChildren(...flips.map((flip) => flipFigure(run, flip)));
+  byId("cell-images").replaceChildren(...entries.map((entry) => galleryFigure(run, entry)));
   byId("cell").showModal();
 }
 
-function flipFigure(run, flip) {
-  const truth = run.classes[flip.true];
-  const taken = run.classes[flip.taken];
+function galleryFigure(run, entry) {
+  const truth = run.classes[entry.true];
+  const predicted = run.classes[entry.predicted];
   const image = (number, alt, caption) =>
     h("div", {}, h("img", { src: `data:image/png;base64,${DATA.images[number]}`, alt }), h("span", {}, caption));
   return h(
@@ -213,10 +213,10 @@ function flipFigure(run, flip) {
     h(
       "div",
       { class: "triple" },
-      image(flip.images[0], `Image ${flip.index}, clean: ${truth}`, truth),
-      image(flip.images[1], `Image ${flip.index}, attacked: misclassified as ${taken}`, `${taken} ${percent(flip.confidence, 0)}`),
-      image(flip.images[2], `What the attack added, ${flip.factor} times amplified`, `difference ×${flip.factor}`),
+      image(entry.images[0], `Image ${entry.index}, clean: ${truth}`, truth),
+      image(entry.images[1], `Image ${entry.index}, attacked: misclassified as ${predicted}`, `${predicted} ${percent(entry.confidence, 0)}`),
+      image(entry.images[2], `What the attack added, amplified ${entry.factor} times`, `difference ×${entry.factor}`),
     ),
-    h("figcaption", {}, `image ${flip.index}, ${flip.attack}`),
+    h("figcaption", {}, `image ${entry.index}, ${entry.attack}`),
   );
 }

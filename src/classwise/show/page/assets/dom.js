@@ -13,7 +13,7 @@ function h(tag, attributes = {}, ...children) {
 
 const byId = (id) => document.getElementById(id);
 const known = (value) => value !== null && value !== undefined;
-// The rule of classwise/format.py: a share is rounded once, and is written as 0% or 100% only if it is.
+// The rule of classwise/core/format.py: a share is rounded once, and is written as 0% or 100% only if it is.
 function percent(value, digits = 1) {
   if (!known(value)) return "–";
   const text = (100 * value).toFixed(digits);
@@ -25,7 +25,7 @@ function percent(value, digits = 1) {
 const count = (value) => value.toLocaleString("en");
 const plural = (number, word, many = `${word}s`) => `${count(number)} ${number === 1 ? word : many}`;
 
-// Read aloud by a screen reader, seen by nobody.
+// For screen readers only.
 function announce(text) {
   byId("announcer").textContent = text;
 }

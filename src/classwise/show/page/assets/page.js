@@ -100,7 +100,7 @@ function setTheme(theme) {
   try {
     localStorage.setItem("classwise-theme", theme);
   } catch {
-    // a browser may keep nothing for pages opened from disk
+    // a browser may store nothing for pages opened from disk
   }
 }
 

@@ -31,7 +31,7 @@ function tableRows(run, view, level) {
     interval: own.interval[place],
     probability: own.probability[place],
     weakest: level === "group" ? known(own.accuracy[place]) && own.accuracy[place] === lowest : view.worst.includes(place),
-    taken: own.taken ? own.taken[place] : null,
+    predicted: own.predicted ? own.predicted[place] : null,
     share: own.share ? own.share[place] : null,
   }));
 }
@@ -70,7 +70,7 @@ function tableRow(row, run) {
   const extra = known(row.members) ? ` ${plural(row.members, "class", "classes")}` : row.weakest ? " worst" : "";
   const tag = extra ? h("span", { class: known(row.members) ? "aside" : "tag" }, extra) : null;
   const number = (text, kind = "") => h("td", { class: `number ${kind}` }, text);
-  const taken = known(row.taken) ? [h("b", {}, run.classes[row.taken]), ` ${percent(row.share, 0)}`] : ["–"];
+  const predicted = known(row.predicted) ? [h("b", {}, run.classes[row.predicted]), ` ${percent(row.share, 0)}`] : ["–"];
   return h(
     "tr",
     { id: row.slug ? `class-${row.slug}` : null, class: row.weakest ? "weakest" : null, tabindex: "-1" },
@@ -81,13 +81,13 @@ function tableRow(row, run) {
     h("td", { class: "bars" }, bar(row)),
     number(row.interval, "wide"),
     number(row.probability),
-    h("td", { class: "taken" }, ...taken),
+    h("td", { class: "predicted" }, ...predicted),
   );
 }
 
 function tableHead(state, sortBy) {
   return COLUMNS.map(({ key, label, still, text }) => {
-    const kind = { n: "wide", clean: "medium", low: "wide", bar: "bars", share: "taken" }[key] || "";
+    const kind = { n: "wide", clean: "medium", low: "wide", bar: "bars", share: "predicted" }[key] || "";
     const cell = `${kind} ${text || still ? "" : "number"}`;
     if (still) return h("th", { scope: "col", class: cell }, h("span", { class: "scale" }, "0", h("span", {}, "50"), "100%"));
     const active = state.sort.key === key;
@@ -102,10 +102,10 @@ function drawTable(state, run, view) {
   const shown = sortRows(chooseRows(rows, state), state.sort);
   const what = state.level === "group" ? ["group", "groups"] : ["class", "classes"];
   byId("class-caption").textContent =
-    `Accuracy under ${view.attack} by ${what[0]}, with the ${run.level} confidence interval of each by itself; ` +
+    `Accuracy under ${view.attack} by ${what[0]}, each with its own ${run.level} confidence interval; ` +
     "p(worst) is the posterior probability that it is the worst.";
   byId("class-verdict").textContent = view.verdict;
-  byId("class-verdict").hidden = view === run.views[run.headline]; // that one stands on top of the page
+  byId("class-verdict").hidden = view === run.views[run.headline]; // that one is at the top of the page
   byId("class-head").replaceChildren(...tableHead(state, (key) => sortTable(state, key)));
   byId("class-body").replaceChildren(...shown.map((row) => tableRow(row, run)));
   const all = shown.length === rows.length;
