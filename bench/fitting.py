@@ -13,6 +13,7 @@ from torch import nn
 from classwise.attacks.attack import craft
 from classwise.attacks.pgd import Pgd
 from classwise.core.losses import cross_entropy
+from classwise.core.threat import Threat
 from classwise.data.images import Images
 from classwise.engine.attack_copy import channels_last
 
@@ -31,7 +32,7 @@ def fit(model: nn.Module, images: Images, eps: float, seed: int = 0) -> None:
         x, y = images.batch(rng.integers(len(images), size=BATCH))
         x = channels_last(x)
         model.eval()  # the attack must not move the running statistics of batch-norm
-        x_adv = craft(attack, model, x, y, eps, "linf", generator)
+        x_adv = craft(attack, model, x, y, Threat("linf"), eps=eps, generator=generator)
         model.train()
         optimiser.zero_grad()
         cross_entropy(model(x_adv), y).mean().backward()  # type: ignore[no-untyped-call]

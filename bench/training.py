@@ -26,6 +26,7 @@ from bench.markdown import bullets, median_and_range, paragraph, table
 from bench.setting import SPEC, Setting
 from classwise.attacks.pgd import random_start
 from classwise.core import rng
+from classwise.core.threat import LINF
 from classwise.engine.attack_copy import follow
 from classwise.methods.trades import Trades
 from classwise.training import optimizer, schedule
@@ -182,7 +183,7 @@ def _eager(model: nn.Module, examples: Examples) -> Side:
     optimiser = _SGD.build(model)
     x, y = examples.x, examples.y
     key = rng.keys(0, rng.keys(0, torch.from_numpy(examples.index), stream=1))
-    start = random_start(x, torch.full((len(x),), _EPS), key, "linf", "gaussian")
+    start = random_start(x, torch.full((len(x),), _EPS), key, LINF, "gaussian")
 
     def divergence(x_adv: Tensor) -> Tensor:
         return F.kl_div(F.log_softmax(model(x_adv), 1), F.softmax(model(x), 1), reduction="sum")

@@ -13,6 +13,7 @@ from classwise.attacks.attack import Attack
 from classwise.attacks.fgsm import Fgsm
 from classwise.attacks.pgd import Pgd
 from classwise.core.meta import Meta
+from classwise.core.threat import Threat
 from classwise.data.images import Images
 from classwise.engine import evaluation
 from classwise.engine.attack_copy import AttackCopy
@@ -34,5 +35,14 @@ def job_of(
     fast = changes.pop("fast", net)
     fast = fast if isinstance(fast, AttackCopy) else AttackCopy(fast, 0, ())
     return evaluation.Evaluation(
-        net, fast, images, attacks, "linf", eps, meta, evaluation.BatchPlan(batch, part, workers), CPU, **changes
+        net,
+        fast,
+        images,
+        attacks,
+        Threat("linf", EPS),
+        eps,
+        meta,
+        evaluation.BatchPlan(batch, part, workers),
+        CPU,
+        **changes,
     )

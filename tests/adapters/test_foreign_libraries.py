@@ -15,7 +15,7 @@ from classwise.attacks.attack import Attack, craft, initial_rows
 from classwise.attacks.pgd import Pgd
 from classwise.core import rng
 from classwise.core.errors import UserError
-from classwise.core.threat import Norm, norms
+from classwise.core.threat import LINF, Norm, Threat
 from classwise.engine.attack_copy import accelerate
 
 pytestmark = pytest.mark.adapters
@@ -108,10 +108,10 @@ def test_pgd_is_pgd_in_every_library(spec: str, folded: bool) -> None:
     x, y = images(net)
     model = accelerate(net, x) if folded else net
     rows = initial_rows(x, y, 0.1, rng.keys(0, torch.arange(len(x))))
-    theirs = attack.begin(model, rows, "linf")["x_adv"]
-    ours = craft(Pgd(steps=10, step=0.02, start="none"), net, x, y, 0.1)
+    theirs = attack.begin(model, rows, LINF)["x_adv"]
+    ours = craft(Pgd(steps=10, step=0.02, start="none"), net, x, y, Threat("linf", 0.1))
     assert (theirs - ours).abs().amax() < 1e-5
-    assert norms(theirs - x, "linf").max() <= 0.1 + 1e-6
+    assert LINF.norm(theirs - x).max() <= 0.1 + 1e-6
 
 
 @pytest.mark.parametrize("spec", ["torchattacks:FGSM", "foolbox:LinfPGD,steps=2", "art:FastGradientMethod"])
@@ -119,8 +119,8 @@ def test_every_example_gets_its_own_radius(spec: str) -> None:
     attack, net = load(spec), Net()
     x, y = images(net, 6)
     eps = torch.tensor([0.0, 0.05, 0.1, 0.05, 0.1, 0.0])
-    found = attack.begin(net, initial_rows(x, y, eps, torch.arange(6)), "linf")["x_adv"]
-    assert torch.allclose(norms(found - x, "linf"), eps, atol=1e-6)
+    found = attack.begin(net, initial_rows(x, y, eps, torch.arange(6)), LINF)["x_adv"]
+    assert torch.allclose(LINF.norm(found - x), eps, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -142,4 +142,4 @@ def test_what_a_library_refuses_is_said_in_a_sentence() -> None:
     attack, net = load("art:ProjectedGradientDescent,max_iter=-1"), Net()
     x, y = images(net, 2)
     with pytest.raises(UserError, match="art:ProjectedGradientDescent failed: ValueError"):
-        attack.begin(net, initial_rows(x, y, 0.1, torch.arange(2)), "linf")
+        attack.begin(net, initial_rows(x, y, 0.1, torch.arange(2)), LINF)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from classwise.attacks.attack import Attack, Model, Rows, initial_rows
-from classwise.core.threat import Norm, Radius
+from classwise.core.threat import Norm, Radius, ball_of
 
 Linear = Callable[..., Model]
 Iterates = Callable[..., list[Rows]]
@@ -34,10 +34,10 @@ def iterates() -> Iterates:
     """The rows after `begin` and after each `advance`."""
 
     def run(attack: Attack, model: Model, x: Tensor, y: Tensor, eps: Radius, norm: Norm = "linf") -> list[Rows]:
-        rows = attack.begin(model, initial_rows(x, y, eps, torch.arange(len(x))), norm)
+        rows = attack.begin(model, initial_rows(x, y, eps, torch.arange(len(x))), ball_of(norm))
         seen = [rows]
         for _ in range(attack.steps):
-            rows = attack.advance(model, rows, norm)
+            rows = attack.advance(model, rows, ball_of(norm))
             seen.append(rows)
         return seen
 

@@ -18,7 +18,7 @@ from classwise.attacks.attack import Model, Rows, final_point, initial_rows
 from classwise.attacks.pgd import Pgd
 from classwise.core import rng
 from classwise.core.errors import UserError
-from classwise.core.threat import Norm, norms
+from classwise.core.threat import LINF, Norm, Threat, ball_of
 
 Linear = Callable[..., Model]
 Iterates = Callable[..., list[Rows]]
@@ -201,12 +201,12 @@ def test_starts_lie_on_the_surface_and_follow_the_key() -> None:
     eps = torch.linspace(0.05, 0.4, 50)
     rows = initial_rows(x, y, eps, rng.keys(0, torch.arange(50)))
     for norm in EPS:
-        delta = ApgdCe().begin(ridge, rows, norm)["x_adv"] - x
-        assert torch.allclose(norms(delta, norm), eps, rtol=1e-5)
+        delta = ApgdCe().begin(ridge, rows, ball_of(norm))["x_adv"] - x
+        assert torch.allclose(ball_of(norm).norm(delta), eps, rtol=1e-5)
         assert delta.sign().mean(0).abs().max() < 0.7  # no pixel is favoured
-    inside = (ApgdCe().begin(ridge, rows, "linf")["x_adv"] - x).abs() / eps[:, None]
+    inside = (ApgdCe().begin(ridge, rows, LINF)["x_adv"] - x).abs() / eps[:, None]
     assert inside.mean().item() == pytest.approx(0.5, abs=0.05)  # scaled from a uniform draw, not corners
-    assert torch.equal(ApgdCe(start="none").begin(ridge, rows, "linf")["x_adv"], x)
+    assert torch.equal(ApgdCe(start="none").begin(ridge, rows, LINF)["x_adv"], x)
 
 
 def test_rows_at_different_steps_keep_their_own_windows() -> None:
@@ -216,20 +216,20 @@ def test_rows_at_different_steps_keep_their_own_windows() -> None:
 
     def begun(place: int) -> Rows:
         one = slice(place, place + 1)
-        return attack.begin(net, initial_rows(x[one], y[one], 0.08, rng.keys(3, torch.tensor([place]))), "linf")
+        return attack.begin(net, initial_rows(x[one], y[one], 0.08, rng.keys(3, torch.tensor([place]))), LINF)
 
     alone, mixed = [], []
     for place in range(6):
         rows = begun(place)
         for _ in range(place):
-            rows = attack.advance(net, rows, "linf")
+            rows = attack.advance(net, rows, LINF)
         mixed.append(rows)
         for _ in range(8):
-            rows = attack.advance(net, rows, "linf")
+            rows = attack.advance(net, rows, LINF)
         alone.append(rows)
     batch = {name: torch.cat([rows[name] for rows in mixed]) for name in begun(0)}
     for _ in range(8):
-        batch = attack.advance(net, batch, "linf")
+        batch = attack.advance(net, batch, LINF)
     for name in ("x_adv", "x_best", "size", "halved", "rises", "best_loss"):
         assert torch.allclose(batch[name].double(), torch.cat([rows[name] for rows in alone]).double(), atol=1e-9), name
     assert len(set(batch["size"].tolist())) > 1
@@ -243,8 +243,8 @@ def test_the_loss_of_several_draws_is_their_mean() -> None:
         calls.append(1 + 2 * (len(calls) % 2))
         return calls[-1] * ridge(x)
 
-    rows = ApgdCe(start="none", eot=2).begin(noisy, initial_rows(torch.tensor([[0.75]]), ZERO, 0.1, ZERO), "linf")
-    rows = ApgdCe(start="none", eot=2).advance(noisy, rows, "linf")
+    rows = ApgdCe(start="none", eot=2).begin(noisy, initial_rows(torch.tensor([[0.75]]), ZERO, 0.1, ZERO), LINF)
+    rows = ApgdCe(start="none", eot=2).advance(noisy, rows, LINF)
     assert calls == [1, 3]
     assert rows["queries"].item() == 2
     assert rows["loss"].item() == pytest.approx((np.log1p(np.exp(-0.2)) + np.log1p(np.exp(-0.6))) / 2)
@@ -257,7 +257,7 @@ def test_targets_are_the_wrong_classes_from_the_strongest_on(linear: Linear) -> 
     def targets(attack: ApgdT, y: int) -> list[int]:
         x, count = torch.zeros(attack.restarts, 2), attack.restarts
         rows = initial_rows(x, torch.full((count,), y), 0.1, torch.arange(count), torch.arange(count))
-        chosen: list[int] = attack.begin(model, rows, "linf")["target"].tolist()
+        chosen: list[int] = attack.begin(model, rows, LINF)["target"].tolist()
         return chosen
 
     assert targets(ApgdT(targets=3), 0) == [2, 1, 3]
@@ -279,8 +279,8 @@ def test_few_classes_still_have_a_gradient(attack: Apgd, classes: int) -> None:
     net = Net(classes)
     x, y = images(net)
     for target in range(classes - 1):
-        rows = attack.begin(net, initial_rows(x, y, 0.05, torch.arange(len(x)), target), "linf")
-        moved = attack.advance(net, rows, "linf")
+        rows = attack.begin(net, initial_rows(x, y, 0.05, torch.arange(len(x)), target), LINF)
+        moved = attack.advance(net, rows, LINF)
         assert (moved["best_gradient"].abs().flatten(1).amax(1) > 1e-3).all()
 
 
@@ -289,7 +289,19 @@ def test_it_climbs_higher_than_as_many_steps_of_pgd(norm: Norm) -> None:
     net = Net()
     x, y = images(net, 80)
     pgd, apgd = (
-        F.cross_entropy(net(attacks.craft(attack, net, x, y, EPS[norm], norm, torch.Generator().manual_seed(0))), y)
+        F.cross_entropy(
+            net(
+                attacks.craft(
+                    attack,
+                    net,
+                    x,
+                    y,
+                    Threat(norm, EPS[norm]),
+                    generator=torch.Generator().manual_seed(0),
+                )
+            ),
+            y,
+        )
         for attack in (Pgd(steps=20), ApgdCe(iterations=20))
     )
     assert apgd > 1.005 * pgd
@@ -316,7 +328,9 @@ def test_large_logits_stop_cross_entropy_but_not_the_ratio() -> None:
 
     generator = torch.Generator().manual_seed(0)
     broken = {
-        type(attack): int((net(attacks.craft(attack, scaled, x, y, 0.02, generator=generator)).argmax(1) != y).sum())
+        type(attack): int(
+            (net(attacks.craft(attack, scaled, x, y, Threat("linf", 0.02), generator=generator)).argmax(1) != y).sum()
+        )
         for attack in (ApgdCe(10, start="none"), ApgdDlr(10, start="none"))
     }
     assert broken[ApgdDlr] > broken[ApgdCe]

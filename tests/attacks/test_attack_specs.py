@@ -15,7 +15,7 @@ from classwise.attacks.noise import Noise
 from classwise.attacks.pgd import Pgd
 from classwise.attacks.temperature_pgd import TemperaturePgd
 from classwise.core.errors import UserError
-from classwise.core.threat import Norm
+from classwise.core.threat import Ball
 
 
 @pytest.mark.parametrize(
@@ -114,10 +114,10 @@ class Own:
     steps: int = 1
     restarts: int = 1
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         return {**rows, "x_adv": rows["x"]}
 
-    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         return rows
 
 

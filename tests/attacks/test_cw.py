@@ -14,6 +14,7 @@ from classwise import attacks
 from classwise.attacks.attack import Model, Rows, final_point, finished, initial_rows, join, select
 from classwise.attacks.cw import Cw
 from classwise.core.errors import UserError
+from classwise.core.threat import LINF, Threat
 
 Linear = Callable[..., Model]
 
@@ -38,12 +39,12 @@ def images(count: int, model: Model, dtype: torch.dtype = torch.float64) -> tupl
 
 
 def begun(attack: Cw, model: Model, x: Tensor, y: Tensor, eps: float = 0.0) -> Rows:
-    return attack.begin(model, initial_rows(x, y, eps, torch.arange(len(x))), "linf")
+    return attack.begin(model, initial_rows(x, y, eps, torch.arange(len(x))), LINF)
 
 
 def to_the_end(attack: Cw, model: Model, rows: Rows) -> Rows:
     while not finished(rows, attack.steps).all():
-        rows = attack.advance(model, rows, "linf")
+        rows = attack.advance(model, rows, LINF)
     return rows
 
 
@@ -129,7 +130,7 @@ def test_it_is_the_published_search_for_every_image_of_a_batch(attack: Cw) -> No
     while not rows["done"].all():
         for place in (~rows["done"]).nonzero()[:, 0].tolist():
             evaluated[place].append(rows["x_adv"][place])
-        rows = attack.advance(model, rows, "linf")
+        rows = attack.advance(model, rows, LINF)
     lengths = set()
     for place, points in enumerate(evaluated):
         alone = OneImage(attack, model, x[place : place + 1], int(y[place]))
@@ -149,7 +150,7 @@ def test_the_constant_grows_tenfold_until_it_is_enough_and_is_then_halved(linear
     while not rows["done"].all():
         if not seen or seen[-1] != float(rows["const"]):
             seen.append(float(rows["const"]))
-        rows = attack.advance(model, rows, "linf")
+        rows = attack.advance(model, rows, LINF)
     assert seen == pytest.approx(OneImage(attack, model, x, 0).constants)
     assert float(rows["best"]) == pytest.approx(0.4, abs=0.02)  # the boundary is at 0.9
     assert float(rows["best"]) > 0.4
@@ -173,7 +174,7 @@ def test_points_stay_among_the_pixels_even_in_single_precision() -> None:
     for _ in range(100):
         assert rows["x_adv"].min() >= 0
         assert rows["x_adv"].max() <= 1
-        rows = attack.advance(model, rows, "linf")
+        rows = attack.advance(model, rows, LINF)
         reached = rows["best"].isfinite()
         assert torch.equal((rows["x_best"] - x).flatten(1).abs().amax(1)[reached], rows["best"][reached])
         assert (model(rows["x_best"]).argmax(1) != y)[reached].all()
@@ -186,10 +187,10 @@ def test_best_never_grows_and_is_kept_after_the_end() -> None:
     attack = Cw(iterations=5, binary_steps=2, lr=0.1, const=1.0, tau_decay=0.5)
     rows, before = begun(attack, model, x, y), torch.full((5,), math.inf)
     while not rows["done"].all():
-        rows = attack.advance(model, rows, "linf")
+        rows = attack.advance(model, rows, LINF)
         assert (rows["best"] <= before).all()
         before = rows["best"]
-    after = attack.advance(model, rows, "linf")
+    after = attack.advance(model, rows, LINF)
     assert torch.equal(after["t"], rows["t"] + 1)
     assert all(torch.equal(after[name], rows[name]) for name in rows if name not in ("t", "logits"))
 
@@ -207,7 +208,7 @@ def test_an_example_may_join_when_others_are_half_way() -> None:
             active.append({**begun(attack, model, x[place], y[place]), "place": place})
         rows = join(active)
         best[rows["place"][rows["done"]]] = rows["best"][rows["done"]]
-        active = [] if rows["done"].all() else [attack.advance(model, select(rows, ~rows["done"]), "linf")]
+        active = [] if rows["done"].all() else [attack.advance(model, select(rows, ~rows["done"]), LINF)]
         steps += 1
     assert torch.allclose(best, whole["best"], rtol=0, atol=1e-9)
 
@@ -262,4 +263,4 @@ def test_settings_are_checked(spec: str, message: str) -> None:
 
 def test_it_is_an_attack_on_pixels_only(linear: Linear) -> None:
     with pytest.raises(UserError, match=r"cw .* no l2 form; use norm linf"):
-        attacks.craft(Cw(), linear(THREE), torch.full((1, 2), 0.5), ZERO, 0.5, "l2")
+        attacks.craft(Cw(), linear(THREE), torch.full((1, 2), 0.5), ZERO, Threat("l2", 0.5))

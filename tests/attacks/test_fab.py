@@ -18,7 +18,7 @@ from classwise.attacks.fab import Fab, difference
 from classwise.attacks.fab_t import FabT
 from classwise.attacks.hyperplane import nearest_step
 from classwise.core.errors import UserError
-from classwise.core.threat import Norm, norms
+from classwise.core.threat import LINF, Norm, Threat, ball_of
 
 Linear = Callable[..., Model]
 Iterates = Callable[..., list[Rows]]
@@ -69,7 +69,7 @@ def test_the_nearest_plane_depends_on_the_norm(linear: Linear) -> None:
     model = linear(THREE, [0.0, -1.3, -1.1])
     rows = initial_rows(HALF, ZERO, 0.05, ZERO)
     for norm, gradient in (("linf", [1.0, 1.0]), ("l2", [1.6, 0.0])):
-        plane = Fab().linearise(model, {**rows, "x_adv": HALF}, norm)  # type: ignore[arg-type]
+        plane = Fab().linearise(model, {**rows, "x_adv": HALF}, ball_of(norm))  # type: ignore[arg-type]
         assert torch.allclose(plane.gradient, torch.tensor([gradient]))
         assert plane.value.item() == pytest.approx(-0.3)
 
@@ -78,7 +78,7 @@ def test_every_label_has_its_own_planes(linear: Linear) -> None:
     model = linear(THREE, [0.0, -1.3, -1.1])
     y = torch.tensor([0, 1, 2])
     rows = initial_rows(HALF.expand(3, 2), y, 0.05, y)
-    plane = Fab().linearise(model, {**rows, "x_adv": rows["x"]}, "linf")
+    plane = Fab().linearise(model, {**rows, "x_adv": rows["x"]}, LINF)
     # From class 1 (f_0 = 0.3 and f_2 = 0) and from class 2 (f_0 = 0.3 and f_1 = 0) the other of the two ties.
     assert torch.allclose(plane.gradient, torch.tensor([[1.0, 1.0], [0.6, -1.0], [-0.6, 1.0]]))
     assert torch.allclose(plane.value, torch.tensor([-0.3, 0.0, 0.0]), atol=1e-6)
@@ -91,11 +91,11 @@ def test_targets_are_the_wrong_classes_by_rank(linear: Linear) -> None:
     assert attack.restarts == 4
     y = torch.tensor([0, 0, 0, 0, 1, 1])
     rows = initial_rows(HALF.expand(6, 2), y, 0.1, y, torch.tensor([0, 1, 2, 3, 0, 1]))
-    begun = attack.begin(model, rows, "linf")
+    begun = attack.begin(model, rows, LINF)
     assert begun["target"].tolist() == [1, 2, 1, 2, 0, 2]
-    moved = (norms(begun["x_adv"] - begun["x"], "linf") > 0).tolist()
+    moved = (LINF.norm(begun["x_adv"] - begun["x"]) > 0).tolist()
     assert moved == [False, False, True, True, False, False]
-    advanced = attack.advance(model, begun, "linf")
+    advanced = attack.advance(model, begun, LINF)
     # Towards class 2 only the first pixel moves, by 1.05 · 0.4/1.6 and then nine tenths of it.
     assert torch.allclose(advanced["x_adv"][1], torch.tensor([0.5 + 0.9 * 1.05 * 0.25, 0.5]))
 
@@ -114,8 +114,8 @@ def test_targets_fit_the_number_of_classes(linear: Linear) -> None:
     assert FabT(per_target=2).for_classes(4) == FabT(targets=3, per_target=2)
     assert FabT(targets=3).for_classes(100) == FabT(targets=3)
     assert FabT().for_classes(2).restarts == 1
-    point = attacks.craft(FabT(iterations=3), linear(TWO, [0.0, -1.8]), HALF, ZERO, 0.2)  # not fitted
-    assert norms(point - HALF, "linf").item() == pytest.approx(0.1, rel=0.01)
+    point = attacks.craft(FabT(iterations=3), linear(TWO, [0.0, -1.8]), HALF, ZERO, Threat("linf", 0.2))  # not fitted
+    assert LINF.norm(point - HALF).item() == pytest.approx(0.1, rel=0.01)
 
 
 @every_norm
@@ -126,9 +126,9 @@ def test_later_restarts_begin_half_a_radius_away(norm: Norm, linear: Linear) -> 
 
     def begun(key: int) -> Tensor:
         rows = initial_rows(x, y, eps, torch.arange(4) + key, torch.tensor([0, 1, 3, 1]))
-        return Fab(restarts=4).begin(model, rows, norm)["x_adv"]
+        return Fab(restarts=4).begin(model, rows, ball_of(norm))["x_adv"]
 
-    assert torch.allclose(norms(begun(0) - x, norm), torch.tensor([0.0, 0.1, 0.05, 0.0]), atol=1e-6)
+    assert torch.allclose(ball_of(norm).norm(begun(0) - x), torch.tensor([0.0, 0.1, 0.05, 0.0]), atol=1e-6)
     assert torch.equal(begun(0), begun(0))
     assert not torch.equal(begun(0)[1], begun(9)[1])
 
@@ -207,9 +207,9 @@ def plane_distances(weight: Tensor, z: Tensor, x: Tensor, y: Tensor, norm: Norm)
         other = (y + shift) % 3
         f = difference(z, y, other)
         slope = (weight[other] - weight[y]).reshape(x.shape)
-        step = nearest_step(x, f, slope, norm)
+        step = nearest_step(x, f, slope, ball_of(norm))
         reached = (f + (slope * step).flatten(1).sum(1)).abs() < 1e-4
-        away.append(torch.where(reached, norms(step, norm), torch.inf))
+        away.append(torch.where(reached, ball_of(norm).norm(step), torch.inf))
     return torch.stack(away).amin(0).numpy()
 
 

@@ -10,6 +10,7 @@ from classwise import attacks
 from classwise.attacks.attack import Model, Rows
 from classwise.attacks.fgsm import Fgsm
 from classwise.attacks.pgd import Pgd
+from classwise.core.threat import Threat
 
 Linear = Callable[..., Model]
 Iterates = Callable[..., list[Rows]]
@@ -19,13 +20,17 @@ TWO = [[1.0, -2.0], [0.0, 0.0]]
 
 def test_one_step_of_each_radius_from_the_image(linear: Linear) -> None:
     x, eps = torch.tensor([[0.5, 0.5], [0.05, 0.5]]), torch.tensor([0.1, 0.2])
-    moved = attacks.craft(Fgsm(), linear(TWO), x, torch.tensor([0, 0]), eps)
+    moved = attacks.craft(Fgsm(), linear(TWO), x, torch.tensor([0, 0]), Threat(), eps=eps)
     assert torch.allclose(moved, torch.tensor([[0.4, 0.6], [0.0, 0.7]]))
 
 
 def test_l2_moves_along_the_gradient(linear: Linear) -> None:
     moved = attacks.craft(
-        Fgsm(), linear([[3.0, -4.0], [0.0, 0.0]]), torch.full((1, 2), 0.5), torch.tensor([0]), 0.1, "l2"
+        Fgsm(),
+        linear([[3.0, -4.0], [0.0, 0.0]]),
+        torch.full((1, 2), 0.5),
+        torch.tensor([0]),
+        Threat("l2", 0.1),
     )
     assert torch.allclose(moved, torch.tensor([[0.44, 0.58]]))
 

@@ -19,6 +19,7 @@ from classwise.attacks import foreign
 from classwise.attacks.attack import Attack, initial_rows
 from classwise.core import rng
 from classwise.core.errors import UserError
+from classwise.core.threat import LINF
 from classwise.engine.attack_copy import accelerate
 
 SOURCE = """
@@ -73,7 +74,7 @@ def images(count: int = 6) -> tuple[Tensor, Tensor]:
 
 def points(attack: Attack, model: Any, eps: float | Tensor = 0.1, seed: int = 0, count: int = 6) -> Tensor:
     x, y = images(count)
-    return attack.begin(model, initial_rows(x, y, eps, rng.keys(seed, torch.arange(count))), "linf")["x_adv"]
+    return attack.begin(model, initial_rows(x, y, eps, rng.keys(seed, torch.arange(count))), LINF)["x_adv"]
 
 
 def test_a_function_gets_model_images_labels_and_radius(file: Path) -> None:

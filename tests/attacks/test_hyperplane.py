@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from classwise.attacks.hyperplane import nearest_step
-from classwise.core.threat import Norm, norms
+from classwise.core.threat import Norm, ball_of
 
 every_norm = pytest.mark.parametrize("norm", ["linf", "l2"])
 
 
 def step(x: list[float], value: float, w: list[float], norm: Norm) -> list[float]:
-    found = nearest_step(torch.tensor([x]), torch.tensor([value]), torch.tensor([w]), norm)
+    found = nearest_step(torch.tensor([x]), torch.tensor([value]), torch.tensor([w]), ball_of(norm))
     return [round(number, 6) for number in found[0].tolist()]
 
 
@@ -78,19 +78,21 @@ def test_on_the_plane_there_is_nothing_to_do(norm: Norm) -> None:
 def test_the_scale_of_the_gradient_does_not_matter(norm: Norm, scale: float) -> None:
     """Saturated networks have gradients whose squares are zero in float32."""
     x, value, w = (part.float() for part in problem(0.3))
-    assert torch.allclose(nearest_step(x, value * scale, w * scale, norm), nearest_step(x, value, w, norm), atol=1e-5)
+    assert torch.allclose(
+        nearest_step(x, value * scale, w * scale, ball_of(norm)), nearest_step(x, value, w, ball_of(norm)), atol=1e-5
+    )
 
 
 @every_norm
 @pytest.mark.parametrize("share", [1e-6, 0.01, 0.3, 0.9, 0.9999])
 def test_it_is_what_sorting_gives(norm: Norm, share: float) -> None:
     x, value, w = problem(share)
-    found = nearest_step(x, value, w, norm)
+    found = nearest_step(x, value, w, ball_of(norm))
     assert np.allclose(found.numpy(), by_sorting(x, value, w, norm), rtol=0, atol=1e-10)
     assert torch.allclose((w * found).sum(1), -value, rtol=1e-10)
     assert (x + found).min() >= 0
     assert (x + found).max() <= 1
-    single = nearest_step(x.float(), value.float(), w.float(), norm)
+    single = nearest_step(x.float(), value.float(), w.float(), ball_of(norm))
     assert torch.allclose((w * single).sum(1), -value, rtol=3e-6)
 
 
@@ -98,12 +100,12 @@ def test_it_is_what_sorting_gives(norm: Norm, share: float) -> None:
 def test_no_other_point_of_the_plane_is_nearer(norm: Norm) -> None:
     """Moves along the plane that stay in the box, and come nearer the harder they are tried, are not found."""
     x, value, w = problem(0.4, count=1, size=4)
-    best = nearest_step(x, value, w, norm)
+    best = nearest_step(x, value, w, ball_of(norm))
     turns = torch.randn(20000, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 0.1
     others = best + turns - w * ((turns @ w[0]) / w[0].square().sum())[:, None]
     allowed = ((x + others).min(1).values >= 0) & ((x + others).max(1).values <= 1)
     assert allowed.sum() > 1000
-    assert (norms(others[allowed], norm) >= norms(best, norm) - 1e-9).all()
+    assert (ball_of(norm).norm(others[allowed]) >= ball_of(norm).norm(best) - 1e-9).all()
 
 
 @every_norm
@@ -112,7 +114,7 @@ def test_many_kinks_one_after_the_other_are_passed(norm: Norm) -> None:
     power = torch.arange(40, dtype=torch.float64)
     x, w = 1.0 - 2.0 ** -power[None], -(1.7**-power)[None].flip(1)
     value = 0.999 * (w.abs() * (1 - x)).sum(1)
-    found = nearest_step(x, value, w, norm)
+    found = nearest_step(x, value, w, ball_of(norm))
     assert np.allclose(found.numpy(), by_sorting(x, value, w, norm), rtol=1e-9)
 
 
@@ -120,9 +122,9 @@ def test_many_kinks_one_after_the_other_are_passed(norm: Norm) -> None:
 def test_each_example_is_alone_and_the_layout_is_no_matter(norm: Norm) -> None:
     x, value, w = problem(0.5, size=48)
     value[::2] *= 1e-3  # arrives in other steps than its neighbours
-    whole = nearest_step(x, value, w, norm)
+    whole = nearest_step(x, value, w, ball_of(norm))
     for row in (0, 1):
-        alone = nearest_step(x[row : row + 1], value[row : row + 1], w[row : row + 1], norm)
+        alone = nearest_step(x[row : row + 1], value[row : row + 1], w[row : row + 1], ball_of(norm))
         assert torch.allclose(alone, whole[row : row + 1], rtol=0, atol=1e-14)
     image, slope = (part.reshape(-1, 3, 4, 4).contiguous(memory_format=torch.channels_last) for part in (x, w))
-    assert torch.allclose(nearest_step(image, value, slope, norm).flatten(1), whole, rtol=0, atol=1e-14)
+    assert torch.allclose(nearest_step(image, value, slope, ball_of(norm)).flatten(1), whole, rtol=0, atol=1e-14)

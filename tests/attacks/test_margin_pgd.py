@@ -11,6 +11,7 @@ import torch
 from classwise import attacks
 from classwise.attacks.attack import Model
 from classwise.attacks.margin_pgd import MarginPgd
+from classwise.core.threat import Threat
 
 Linear = Callable[..., Model]
 
@@ -32,9 +33,9 @@ def test_the_loss_is_the_published_one(scale: float) -> None:
 def test_only_the_strongest_rival_is_followed(linear: Linear) -> None:
     """Class 1 leads class 2, so the gradient is (1, 0): cross entropy would move both pixels."""
     x, model = torch.full((1, 2), 0.5), linear(THREE, [0.0, 0.2, 0.0])
-    margin = attacks.craft(MarginPgd(steps=1, step=0.05, start="none"), model, x, ZERO, 0.1)
+    margin = attacks.craft(MarginPgd(steps=1, step=0.05, start="none"), model, x, ZERO, Threat("linf", 0.1))
     assert torch.allclose(margin, torch.tensor([[0.55, 0.5]]))
-    plain = attacks.craft(attacks.parse("pgd:steps=1,step=0.05,start=none")["pgd"], model, x, ZERO, 0.1)
+    plain = attacks.craft(attacks.parse("pgd:steps=1,step=0.05,start=none")["pgd"], model, x, ZERO, Threat("linf", 0.1))
     assert torch.allclose(plain, torch.tensor([[0.55, 0.55]]))
 
 
@@ -42,15 +43,15 @@ def test_the_loss_is_flat_beyond_the_confidence(linear: Linear) -> None:
     x, model = torch.full((1, 2), 0.5), linear(THREE, [0.0, 2.0, 0.0])  # broken by a margin of 2.5
     for confidence, moves in ((2.0, False), (3.0, True)):
         attack = MarginPgd(steps=1, start="none", confidence=confidence)
-        assert torch.equal(attacks.craft(attack, model, x, ZERO, 0.1), x) != moves
+        assert torch.equal(attacks.craft(attack, model, x, ZERO, Threat("linf", 0.1)), x) != moves
 
 
 def test_a_target_is_pursued_from_any_distance_and_left_once_it_leads(linear: Linear) -> None:
     x = torch.full((1, 2), 0.5)
     attack = MarginPgd(steps=1, step=0.05, start="none", target=2)
-    far = attacks.craft(attack, linear(THREE, [0.0, 300.0, 0.0]), x, ZERO, 0.1)
+    far = attacks.craft(attack, linear(THREE, [0.0, 300.0, 0.0]), x, ZERO, Threat("linf", 0.1))
     assert torch.allclose(far, torch.tensor([[0.45, 0.55]]))
-    reached = attacks.craft(attack, linear(THREE, [0.0, 0.0, 51.0]), x, ZERO, 0.1)
+    reached = attacks.craft(attack, linear(THREE, [0.0, 0.0, 51.0]), x, ZERO, Threat("linf", 0.1))
     assert torch.equal(reached, x)
 
 

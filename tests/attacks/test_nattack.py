@@ -17,7 +17,7 @@ from classwise.attacks.attack import Model, Rows, initial_rows, needs_gradient
 from classwise.attacks.nattack import Nattack
 from classwise.core import rng
 from classwise.core.errors import UserError
-from classwise.core.threat import Norm, norms
+from classwise.core.threat import LINF, Norm, Threat, ball_of
 
 Linear = Callable[..., Model]
 Iterates = Callable[..., list[Rows]]
@@ -34,13 +34,13 @@ def batch(model: Model, count: int = 4) -> tuple[Tensor, Tensor]:
 
 def begun(attack: Nattack, model: Model, norm: Norm = "linf", eps: float = 0.05) -> Rows:
     x, y = batch(model)
-    return attack.begin(model, initial_rows(x, y, eps, torch.arange(len(x))), norm)
+    return attack.begin(model, initial_rows(x, y, eps, torch.arange(len(x))), ball_of(norm))
 
 
 def test_the_start_is_nearly_the_image(linear: Linear) -> None:
     rows = begun(Nattack(), linear(WEIGHT))
     assert torch.equal(rows["mean"], 0.001 * rng.normal(rows["key"], SHAPE, 0).double())
-    assert 0 < norms(rows["x_adv"] - rows["x"], "linf").max() < 0.002
+    assert 0 < LINF.norm(rows["x_adv"] - rows["x"]).max() < 0.002
     assert torch.equal(rows["logits"], linear(WEIGHT)(rows["x_adv"]))
     assert rows["queries"].tolist() == [1] * 4
 
@@ -49,7 +49,7 @@ def test_the_start_is_nearly_the_image(linear: Linear) -> None:
 def test_one_round_is_the_papers(norm: Norm, linear: Linear) -> None:
     model, attack, eps = linear(WEIGHT), Nattack(population=7, sigma=0.3, lr=0.05), 0.05
     rows = begun(attack, model, norm, eps)
-    after = attack.advance(model, rows, norm)
+    after = attack.advance(model, rows, ball_of(norm))
     for k in range(4):
         seed = rng.keys(0, rng.keys(0, rows["key"], 1))[k].item()
         noise = torch.randn(7, *SHAPE, generator=torch.Generator().manual_seed(int(seed))).double().numpy()
@@ -72,10 +72,10 @@ def test_where_everything_is_adversarial_the_mean_stays(linear: Linear) -> None:
     x, y = batch(model)
     attack = Nattack(population=5)
     rows = {**begun(attack, model, eps=1e-3), "t": torch.full_like(y, 3)}
-    wrong = attack.advance(model, {**rows, "y": model(x).argmin(1)}, "linf")
+    wrong = attack.advance(model, {**rows, "y": model(x).argmin(1)}, LINF)
     assert torch.equal(wrong["mean"], rows["mean"])
     assert (wrong["queries"] == rows["queries"] + 5).all()
-    assert not torch.equal(attack.advance(model, rows, "linf")["mean"], rows["mean"])
+    assert not torch.equal(attack.advance(model, rows, LINF)["mean"], rows["mean"])
 
 
 @pytest.mark.parametrize("t", [0, 1, 11])
@@ -83,11 +83,11 @@ def test_what_a_test_finds_broken_costs_no_further_round(t: int, linear: Linear)
     model, attack = linear(WEIGHT), Nattack(population=5)
     rows = {**begun(attack, model), "t": torch.full((4,), t)}
     rows["y"] = torch.where(torch.tensor([True, False, True, True]), rows["y"], (rows["y"] + 1) % 3)
-    after = attack.advance(model, rows, "linf")
+    after = attack.advance(model, rows, LINF)
     assert (after["queries"] - rows["queries"]).tolist() == [5 + (t > 0), t > 0, 5 + (t > 0), 5 + (t > 0)]
     assert torch.equal(after["mean"][1], rows["mean"][1])
     assert (after["mean"] != rows["mean"]).flatten(1).any(1).tolist() == [True, False, True, True]
-    all_wrong = attack.advance(model, {**rows, "y": (model(rows["x"]).argmax(1) + 1) % 3}, "linf")
+    all_wrong = attack.advance(model, {**rows, "y": (model(rows["x"]).argmax(1) + 1) % 3}, LINF)
     assert torch.equal(all_wrong["mean"], rows["mean"])
 
 
@@ -123,11 +123,11 @@ def test_rounds_of_different_examples_need_not_agree(linear: Linear) -> None:
     for place, age in enumerate(ages):
         one = {name: column[place : place + 1] for name, column in rows.items()}
         for _ in range(age):
-            one = attack.advance(model, one, "linf")
+            one = attack.advance(model, one, LINF)
         alone.append(one)
-    mixed = attack.advance(model, {name: torch.cat([one[name] for one in alone]) for name in rows}, "linf")
+    mixed = attack.advance(model, {name: torch.cat([one[name] for one in alone]) for name in rows}, LINF)
     for place, one in enumerate(alone):
-        moved = attack.advance(model, one, "linf")
+        moved = attack.advance(model, one, LINF)
         assert all(torch.allclose(mixed[name][place], moved[name][0]) for name in rows)
 
 
@@ -139,12 +139,12 @@ def test_memory_bounds_what_the_model_is_given_at_once(linear: Linear, monkeypat
         return linear(WEIGHT)(x)
 
     rows = begun(attack, linear(WEIGHT))
-    whole = attack.advance(model, rows, "linf")["mean"]
+    whole = attack.advance(model, rows, LINF)["mean"]
     assert sizes == [36]  # all examples' samples together
     for at_once, expected in ((2 * 9 * 18, [18, 18]), (4 * 18, [4, 4, 1] * 4), (1, [1] * 36)):
         monkeypatch.setattr(nattack, "_AT_ONCE", at_once)
         sizes.clear()
-        assert torch.allclose(attack.advance(model, rows, "linf")["mean"], whole)
+        assert torch.allclose(attack.advance(model, rows, LINF)["mean"], whole)
         assert sizes == expected
 
 
@@ -161,13 +161,13 @@ def test_noise_is_normal_and_of_its_example_and_round(linear: Linear) -> None:
 def test_log_probabilities_are_as_good_as_logits_and_zero_is_no_trouble(linear: Linear) -> None:
     model, attack = linear(WEIGHT), Nattack(population=8)
     rows = begun(attack, model)
-    by_logits = attack.advance(model, rows, "linf")["mean"]
-    assert torch.allclose(attack.advance(lambda x: model(x).log_softmax(1), rows, "linf")["mean"], by_logits)
+    by_logits = attack.advance(model, rows, LINF)["mean"]
+    assert torch.allclose(attack.advance(lambda x: model(x).log_softmax(1), rows, LINF)["mean"], by_logits)
 
     def certain(x: Tensor) -> Tensor:
         return (1000 * model(x)).softmax(1).log()
 
-    assert torch.isfinite(attack.advance(certain, rows, "linf")["mean"]).all()
+    assert torch.isfinite(attack.advance(certain, rows, LINF)["mean"]).all()
 
 
 @pytest.mark.parametrize(("norm", "eps"), [("linf", 0.08), ("l2", 0.3)])
@@ -178,8 +178,8 @@ def test_it_comes_close_to_a_linear_models_worst_point(norm: Norm, eps: float, l
     worst = eps * float(weight.abs().sum() if norm == "linf" else weight.norm())
     model = linear([weight[0].tolist(), [0.0] * 18], [worst - middle, 0.0])  # broken exactly at the worst point
     attack = Nattack(rounds=150, population=60, lr=0.05)
-    point = attacks.craft(attack, model, x, y, eps, norm, torch.Generator().manual_seed(0))
-    assert (norms(point - x, norm) <= eps + 1e-6).all()
+    point = attacks.craft(attack, model, x, y, Threat(norm), eps=eps, generator=torch.Generator().manual_seed(0))
+    assert (ball_of(norm).norm(point - x) <= eps + 1e-6).all()
     assert (model(point)[:, 0] < 0.1 * worst).all()
 
 
@@ -190,7 +190,7 @@ def test_scores_are_enough(linear: Linear) -> None:
 
     assert not needs_gradient(Nattack())
     x, y = batch(linear(WEIGHT))
-    attacks.craft(Nattack(rounds=3, population=4), box, x, y, 0.05)
+    attacks.craft(Nattack(rounds=3, population=4), box, x, y, Threat("linf", 0.05))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from classwise.attacks.attack import Model, Rows
 from classwise.attacks.clean import Clean
 from classwise.attacks.noise import Noise
 from classwise.core.errors import UserError
-from classwise.core.threat import Norm, norms
+from classwise.core.threat import L2, Norm, Threat
 
 Linear = Callable[..., Model]
 Iterates = Callable[..., list[Rows]]
@@ -26,12 +26,23 @@ MODEL = [[1.0] * 6, [0.0] * 6]
 def test_boundary_noise_is_on_the_boundary(norm: Norm, linear: Linear) -> None:
     x, eps = torch.full((50, 6), 0.5), torch.linspace(0.05, 0.3, 50)
     y = torch.zeros(50, dtype=torch.int64)
-    delta = attacks.craft(Noise(where="boundary"), linear(MODEL), x, y, eps, norm, torch.Generator().manual_seed(0)) - x
+    delta = (
+        attacks.craft(
+            Noise(where="boundary"),
+            linear(MODEL),
+            x,
+            y,
+            Threat(norm),
+            eps=eps,
+            generator=torch.Generator().manual_seed(0),
+        )
+        - x
+    )
     if norm == "linf":
         assert torch.allclose(delta.abs(), eps[:, None].expand(50, 6))
         assert 0.4 < (delta > 0).double().mean() < 0.6
     else:
-        assert torch.allclose(norms(delta, "l2"), eps)
+        assert torch.allclose(L2.norm(delta), eps)
         assert abs(torch.corrcoef(delta[:, :2].T)[0, 1]) < 0.5
 
 
@@ -77,5 +88,5 @@ def test_clean_asks_the_model_nothing() -> None:
         raise AssertionError("clean has nothing to ask")
 
     x = torch.rand(3, 2, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(attacks.craft(Clean(), model, x, torch.zeros(3, dtype=torch.int64), 0.1), x)
+    assert torch.equal(attacks.craft(Clean(), model, x, torch.zeros(3, dtype=torch.int64), Threat("linf", 0.1)), x)
     assert (Clean().steps, Clean().restarts) == (0, 1)

@@ -16,7 +16,7 @@ from classwise.attacks.attack import Model, Rows, initial_rows
 from classwise.attacks.pgd import Pgd, Start, choose_target, random_start
 from classwise.core import rng
 from classwise.core.errors import UserError
-from classwise.core.threat import Norm, norms
+from classwise.core.threat import L2, LINF, Norm, Threat, ball_of
 
 Linear = Callable[..., Model]
 Iterates = Callable[..., list[Rows]]
@@ -46,7 +46,7 @@ def test_linf_iterates_on_paper(linear: Linear, iterates: Iterates) -> None:
 
 def test_the_other_label_goes_the_other_way(linear: Linear) -> None:
     x = torch.tensor([[0.5, 0.5]])
-    moved = attacks.craft(Pgd(steps=2, step=0.04, start="none"), linear(TWO), x, torch.tensor([1]), 0.1)
+    moved = attacks.craft(Pgd(steps=2, step=0.04, start="none"), linear(TWO), x, torch.tensor([1]), Threat("linf", 0.1))
     assert close(moved, [[0.58, 0.42]])
 
 
@@ -68,9 +68,9 @@ def test_the_logits_are_of_the_point_given(linear: Linear, iterates: Iterates) -
 def test_the_step_is_a_quarter_of_each_radius_unless_given(linear: Linear) -> None:
     x, y = torch.full((3, 2), 0.5), torch.zeros(3, dtype=torch.int64)
     eps = torch.tensor([0.04, 0.2, 0.4])
-    default = attacks.craft(Pgd(steps=1, start="none"), linear(TWO), x, y, eps)
+    default = attacks.craft(Pgd(steps=1, start="none"), linear(TWO), x, y, Threat(), eps=eps)
     assert close(default[:, 0], [0.49, 0.45, 0.40])
-    given = attacks.craft(Pgd(steps=1, step=0.1, start="none"), linear(TWO), x, y, eps)
+    given = attacks.craft(Pgd(steps=1, step=0.1, start="none"), linear(TWO), x, y, Threat(), eps=eps)
     assert close(given[:, 0], [0.46, 0.40, 0.40])  # the first is cut to its radius
 
 
@@ -129,7 +129,7 @@ def test_every_iterate_equals_an_independent_implementation(
     reference = reference_linf if norm == "linf" else reference_l2
     for steps in range(7):
         assert torch.allclose(seen[steps], reference(net, x, y, seen[0], eps, step, steps), rtol=0, atol=1e-12)
-    assert norms(seen[-1] - seen[0], "linf").min() > 0.01
+    assert LINF.norm(seen[-1] - seen[0]).min() > 0.01
 
 
 def test_pgd_finds_what_noise_does_not() -> None:
@@ -137,7 +137,12 @@ def test_pgd_finds_what_noise_does_not() -> None:
     x = torch.rand(64, 3, 6, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     y = net(x).argmax(1)
     kept = {
-        attack: (net(attacks.craft(attack, net, x, y, 0.1, "linf", torch.Generator().manual_seed(0))).argmax(1) == y)
+        attack: (
+            net(
+                attacks.craft(attack, net, x, y, Threat("linf", 0.1), generator=torch.Generator().manual_seed(0))
+            ).argmax(1)
+            == y
+        )
         for attack in (Pgd(steps=10), attacks.parse("noise")["noise-10"])
     }
     pgd, noise = (float(mask.double().mean()) for mask in kept.values())
@@ -146,7 +151,7 @@ def test_pgd_finds_what_noise_does_not() -> None:
 
 def test_linf_start_is_uniform_in_the_cube() -> None:
     x, eps = torch.full((400, 30), 0.5), torch.full((400,), 0.2)
-    delta = random_start(x, eps, rng.keys(0, torch.arange(400)), "linf", "uniform") - x
+    delta = random_start(x, eps, rng.keys(0, torch.arange(400)), LINF, "uniform") - x
     assert stats.kstest(delta.flatten().numpy() / 0.2, "uniform", args=(-1, 2)).pvalue > 1e-3
 
 
@@ -154,8 +159,8 @@ def test_l2_start_is_uniform_in_the_ball() -> None:
     """In a uniform ball (‖δ‖/ε)^d is uniform, and so is the angle in any plane."""
     count, size = 3000, 5
     x, eps = torch.full((count, size), 0.5), torch.linspace(0.1, 0.4, count)
-    delta = random_start(x, eps, rng.keys(0, torch.arange(count)), "l2", "uniform") - x
-    assert stats.kstest((norms(delta, "l2") / eps).pow(size).numpy(), "uniform").pvalue > 1e-3
+    delta = random_start(x, eps, rng.keys(0, torch.arange(count)), L2, "uniform") - x
+    assert stats.kstest((L2.norm(delta) / eps).pow(size).numpy(), "uniform").pvalue > 1e-3
     angle = torch.atan2(delta[:, 0], delta[:, 1]).numpy()
     assert stats.kstest(angle, "uniform", args=(-torch.pi, 2 * torch.pi)).pvalue > 1e-3
 
@@ -163,13 +168,13 @@ def test_l2_start_is_uniform_in_the_ball() -> None:
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_gaussian_start_is_a_thousandth_wide(norm: Norm) -> None:
     x, eps = torch.full((200, 50), 0.5, dtype=torch.float64), torch.full((200,), 0.3)
-    delta = random_start(x, eps, rng.keys(0, torch.arange(200)), norm, "gaussian") - x
+    delta = random_start(x, eps, rng.keys(0, torch.arange(200)), ball_of(norm), "gaussian") - x
     assert stats.kstest(delta.flatten().numpy(), "norm", args=(0, 0.001)).pvalue > 1e-3
 
 
 def test_no_start_is_the_image_but_not_the_same_memory() -> None:
     x = torch.rand(2, 3, generator=torch.Generator().manual_seed(0))
-    start = random_start(x, torch.ones(2), torch.arange(2), "linf", "none")
+    start = random_start(x, torch.ones(2), torch.arange(2), LINF, "none")
     assert torch.equal(start, x)
     assert start.data_ptr() != x.data_ptr()
 
@@ -193,13 +198,13 @@ def test_an_unclamped_start_leaves_the_pixel_range_until_the_first_step(
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_a_start_has_the_type_of_the_images(norm: Norm, start: Start, dtype: torch.dtype) -> None:
     x = torch.full((3, 4), 0.5, dtype=dtype)
-    assert random_start(x, torch.full((3,), 0.1, dtype=dtype), torch.arange(3), norm, start).dtype == dtype
+    assert random_start(x, torch.full((3,), 0.1, dtype=dtype), torch.arange(3), ball_of(norm), start).dtype == dtype
 
 
 def test_a_target_on_paper(linear: Linear) -> None:
     """Descending CE(z, 2) raises z_2 against both others: along pixel 1, and against pixel 0."""
     x = torch.full((1, 2), 0.5)
-    moved = attacks.craft(Pgd(steps=1, step=0.05, start="none", target=2), linear(THREE), x, ZERO, 0.1)
+    moved = attacks.craft(Pgd(steps=1, step=0.05, start="none", target=2), linear(THREE), x, ZERO, Threat("linf", 0.1))
     assert close(moved, [[0.45, 0.55]])
 
 
@@ -231,7 +236,7 @@ def test_random_targets_are_every_class_but_the_label(linear: Linear) -> None:
 
 def test_a_target_the_model_does_not_have_is_named(linear: Linear) -> None:
     with pytest.raises(UserError, match=r"target 3 is not a class: the model has 3, counted from 0"):
-        attacks.craft(Pgd(target=3), linear(THREE), torch.zeros(1, 2), ZERO, 0.1)
+        attacks.craft(Pgd(target=3), linear(THREE), torch.zeros(1, 2), ZERO, Threat("linf", 0.1))
 
 
 @pytest.mark.parametrize(
@@ -266,6 +271,6 @@ def test_averaging_over_draws_follows_the_mean_gradient() -> None:
     x = torch.full((1, 2), 0.5)
     # The log-odds of two classes are linear in the logits, so the two draws weigh the same.
     sound = attacks.parse("temperature_pgd:steps=2,step=0.1,start=none,sound=true,eot=2,inv_temperature=1")
-    moved = attacks.craft(next(iter(sound.values())), model, x, ZERO, 0.2)
+    moved = attacks.craft(next(iter(sound.values())), model, x, ZERO, Threat("linf", 0.2))
     assert close(moved, [[0.3, 0.7]])
     assert len(calls) == 4

@@ -14,7 +14,7 @@ from classwise import attacks
 from classwise.attacks.attack import Model, Rows, initial_rows, join, select, value_and_gradient
 from classwise.attacks.transfer import Transfer
 from classwise.core.errors import UserError
-from classwise.core.threat import Norm
+from classwise.core.threat import Ball, Threat
 
 Linear = Callable[..., Model]
 
@@ -27,10 +27,10 @@ class Scripted:
     restarts: int
     steps: int = 0
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         return {**rows, "x_adv": next(self.points)}
 
-    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         raise AssertionError("has no steps")
 
 
@@ -45,7 +45,13 @@ def test_the_restart_kept_is_a_broken_one_and_among_those_the_worst() -> None:
     )
     for order in ([0, 1, 2], [1, 0, 2], [2, 0, 1]):
         attack = Scripted(iter(ends[order]), restarts=3)
-        kept = attacks.craft(attack, lambda x: x, torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64), 1.0)
+        kept = attacks.craft(
+            attack,
+            lambda x: x,
+            torch.zeros(4, 3),
+            torch.zeros(4, dtype=torch.int64),
+            Threat("linf", 1.0),
+        )
         assert torch.equal(kept, ends[1])
 
 
@@ -101,6 +107,6 @@ def test_crafted_images_carry_no_graph(linear: Linear) -> None:
     for name in attacks.names():
         (attack,) = attacks.parse(name, iterations=5, queries=5, rounds=5, population=4).values()
         attack = dataclasses.replace(attack, surrogates=[net]) if isinstance(attack, Transfer) else attack
-        crafted = attacks.craft(attack, net, x, torch.tensor([0]), 0.1)
+        crafted = attacks.craft(attack, net, x, torch.tensor([0]), Threat("linf", 0.1))
         assert not crafted.requires_grad
     assert x.grad is None

@@ -18,7 +18,7 @@ from classwise.attacks.square import Square, _eta
 from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.losses import margin
-from classwise.core.threat import Norm, norms
+from classwise.core.threat import L2, LINF, Norm, Threat, ball_of
 
 Linear = Callable[..., Model]
 Iterates = Callable[..., list[Rows]]
@@ -35,9 +35,11 @@ def zeros(count: int) -> Tensor:
 def at(attack: Square, t: Tensor, norm: Norm, *shape: int, eps: float = 0.1) -> tuple[Rows, Rows]:
     """Examples of which each has made `t` queries: before and after the step that draws window number t."""
     count = len(t)
-    rows = attack.begin(_constant, initial_rows(grey(count, *shape), zeros(count), eps, torch.arange(count)), norm)
+    rows = attack.begin(
+        _constant, initial_rows(grey(count, *shape), zeros(count), eps, torch.arange(count)), ball_of(norm)
+    )
     before = {**rows, "t": t}
-    return before, attack.advance(_constant, before, norm)
+    return before, attack.advance(_constant, before, ball_of(norm))
 
 
 def _constant(x: Tensor) -> Tensor:
@@ -59,12 +61,12 @@ def test_the_schedule_is_autoattacks() -> None:
 def test_linf_starts_with_stripes() -> None:
     x = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64).repeat(60).reshape(1, 3, 6, 10).repeat(8, 1, 1, 1)
     eps = torch.linspace(0.05, 0.3, 8, dtype=x.dtype)
-    point = Square().begin(_constant, initial_rows(x, zeros(8), eps, torch.arange(8)), "linf")["x_adv"]
+    point = Square().begin(_constant, initial_rows(x, zeros(8), eps, torch.arange(8)), LINF)["x_adv"]
     sign = torch.where(point == (x + eps[:, None, None, None]).clamp(0, 1), 1.0, -1.0)
     assert torch.equal(point, (x + eps[:, None, None, None] * sign).clamp(0, 1))
     moved = torch.where((point > 0) & (point < 1), sign, 0.0)  # at the borders both signs may give one value
     assert ((moved.amax(2) - moved.amin(2)) <= 1).all()  # never both signs in a column
-    stripes = Square().begin(_constant, initial_rows(grey(500, 3, 6, 10), zeros(500), 0.1, torch.arange(500)), "linf")
+    stripes = Square().begin(_constant, initial_rows(grey(500, 3, 6, 10), zeros(500), 0.1, torch.arange(500)), LINF)
     up = (stripes["x_adv"][:, :, 0] > 0.5).double()
     assert torch.equal(stripes["x_adv"], stripes["x_adv"][:, :, :1].expand(-1, -1, 6, -1))
     assert abs(up.mean() - 0.5) < 0.02
@@ -120,11 +122,11 @@ def test_a_linear_models_worst_point_is_approached(linear: Linear) -> None:
     square = Square(queries=250, rescale_schedule=True)
     per_channel = torch.tensor([1.0, -1.0]).repeat_interleave(25)
     model = linear([per_channel.tolist(), [0.0] * 50])
-    point = attacks.craft(square, model, x, y, 0.1, "linf", torch.Generator().manual_seed(0))
+    point = attacks.craft(square, model, x, y, Threat("linf", 0.1), generator=torch.Generator().manual_seed(0))
     assert ((model(x) - model(point))[:, 0] > 0.85 * 0.1 * 50).all()
     waves = torch.linspace(-1, 1, 5).sign().repeat(10)  # as l2's pyramids are: the windows add up to nothing
     model = linear([waves.tolist(), [0.0] * 50])
-    point = attacks.craft(square, model, x, y, 0.5, "l2", torch.Generator().manual_seed(0))
+    point = attacks.craft(square, model, x, y, Threat("l2", 0.5), generator=torch.Generator().manual_seed(0))
     assert ((model(x) - model(point))[:, 0] > 0.5 * 0.5 * waves.norm()).all()
 
 
@@ -138,8 +140,8 @@ def test_eta_is_two_opposite_pyramids() -> None:
 
 def test_l2_starts_with_a_grid_of_pyramids_on_the_sphere() -> None:
     x, eps = grey(40, 3, 32, 32), torch.linspace(0.1, 2, 40, dtype=torch.float64)
-    delta = Square().begin(_constant, initial_rows(x, zeros(40), eps, torch.arange(40)), "l2")["x_adv"] - x
-    assert torch.allclose(norms(delta, "l2"), eps)
+    delta = Square().begin(_constant, initial_rows(x, zeros(40), eps, torch.arange(40)), L2)["x_adv"] - x
+    assert torch.allclose(L2.norm(delta), eps)
     border = torch.ones(32, 32, dtype=torch.bool)
     border[1:31, 1:31] = False
     assert delta[:, :, border].abs().max() == 0
@@ -175,13 +177,13 @@ def test_an_l2_step_is_the_papers(iterates: Iterates) -> None:
     generator = torch.Generator().manual_seed(1)
     x = (1.4 * torch.rand(20, 3, 12, 12, generator=generator, dtype=torch.float64) - 0.2).clamp(0, 1)
     square, eps = Square(), 1.5
-    rows = square.begin(_constant, initial_rows(x, zeros(20), eps, torch.arange(20)), "l2")
-    assert (norms(rows["x_adv"] - x, "l2") < eps - 0.01).any()
+    rows = square.begin(_constant, initial_rows(x, zeros(20), eps, torch.arange(20)), L2)
+    assert (L2.norm(rows["x_adv"] - x) < eps - 0.01).any()
     rows["t"] = torch.tensor([0, 11, 51, 201, 501] * 4)
     for _ in range(3):
         sides = torch.tensor(square.sides(12, 12, "l2"))[square.halvings(rows["t"])].tolist()
         u = rng.uniform(rows["key"], (8,), rows["t"] + 1)
-        after = square.advance(lambda p: -p.flatten(1)[:, :2], rows, "l2")
+        after = square.advance(lambda p: -p.flatten(1)[:, :2], rows, L2)
         for example in range(20):
             expected = published_l2_step(x[example], after["x_best"][example], eps, sides[example], u[example])
             assert torch.allclose(after["x_adv"][example], expected, atol=1e-9)
@@ -193,7 +195,7 @@ def test_examples_at_different_queries_do_not_disturb_each_other() -> None:
         _, young = at(Square(), torch.tensor([3, 3]), norm, 3, 8, 8)
         early, old = at(Square(), torch.tensor([700, 700]), norm, 3, 8, 8)
         first, _ = at(Square(), torch.tensor([3, 3]), norm, 3, 8, 8)
-        mixed = Square().advance(_constant, join([first, early]), norm)
+        mixed = Square().advance(_constant, join([first, early]), ball_of(norm))
         assert torch.allclose(mixed["x_adv"], torch.cat([young["x_adv"], old["x_adv"]]), atol=1e-12)
 
 
@@ -202,8 +204,8 @@ def test_examples_at_different_queries_do_not_disturb_each_other() -> None:
 def test_images_of_any_shape(norm: Norm, shape: tuple[int, ...], linear: Linear) -> None:
     size = math.prod(shape)
     x = torch.rand(5, *shape, generator=torch.Generator().manual_seed(0))
-    point = attacks.craft(Square(queries=30), linear([[1.0] * size, [0.0] * size]), x, zeros(5), 0.2, norm)
-    assert (norms(point - x, norm) <= 0.2 + 1e-6).all()
+    point = attacks.craft(Square(queries=30), linear([[1.0] * size, [0.0] * size]), x, zeros(5), Threat(norm, 0.2))
+    assert (ball_of(norm).norm(point - x) <= 0.2 + 1e-6).all()
     assert (point != x).flatten(1).any(1).all()
 
 
@@ -214,7 +216,7 @@ def test_scores_are_enough() -> None:
 
     assert not needs_gradient(Square())
     x = torch.full((3, 1, 4, 4), 0.4)  # sums to 6.4, and can be brought down to 4.8
-    point = attacks.craft(Square(queries=50), box, x, zeros(3), 0.1)
+    point = attacks.craft(Square(queries=50), box, x, zeros(3), Threat("linf", 0.1))
     with torch.no_grad():
         assert (box(point).argmax(1) == 1).all()
 
@@ -256,7 +258,7 @@ def test_bad_settings_are_named(settings: dict[str, float], said: str) -> None:
 
 def test_what_is_no_image_is_refused() -> None:
     with pytest.raises(UserError, match=r"square needs images of shape \(channels, height, width\), got \(6,\)"):
-        attacks.craft(Square(queries=2), _constant, torch.rand(2, 6), zeros(2), 0.1)
+        attacks.craft(Square(queries=2), _constant, torch.rand(2, 6), zeros(2), Threat("linf", 0.1))
 
 
 def test_the_short_name_is_the_number_of_queries() -> None:

@@ -13,6 +13,7 @@ from classwise.attacks.attack import Model, Rows
 from classwise.attacks.pgd import Pgd
 from classwise.attacks.temperature_pgd import TemperaturePgd
 from classwise.core.errors import UserError
+from classwise.core.threat import Threat
 
 Linear = Callable[..., Model]
 Iterates = Callable[..., list[Rows]]
@@ -27,7 +28,7 @@ def test_the_temperature_mixes_the_classes(inv_temperature: float, odds: float, 
     """Rivals with odds 2 : 1 have odds 2^(1/T) : 1 after sharpening, and pull along (1, 0) and (0, 1)."""
     model = linear(THREE, [0.0, math.log(2), 0.0])
     attack = TemperaturePgd(steps=1, step=0.1, start="none", inv_temperature=inv_temperature, sound=sound)
-    moved = attacks.craft(attack, model, torch.zeros(1, 2, dtype=torch.float64), ZERO, 0.5, "l2")[0]
+    moved = attacks.craft(attack, model, torch.zeros(1, 2, dtype=torch.float64), ZERO, Threat("l2", 0.5))[0]
     assert (moved[0] / moved[1]).item() == pytest.approx(odds)
     assert moved.norm().item() == pytest.approx(0.1)
 
@@ -58,8 +59,8 @@ def test_sound_takes_the_same_steps_where_rounding_does_not_matter(
 def test_plain_float32_dies_at_a_large_gap_and_sound_does_not(gap: float, plain_moves: bool, linear: Linear) -> None:
     x, model = torch.full((1, 2), 0.5), linear([[1.0, -2.0], [-1.0, 2.0]], [gap / 5 + 1, 0.0])
     for norm in ("linf", "l2"):
-        plain = attacks.craft(TemperaturePgd(steps=3, start="none"), model, x, ZERO, 0.1, norm)
-        sound = attacks.craft(TemperaturePgd(steps=3, start="none", sound=True), model, x, ZERO, 0.1, norm)
+        plain = attacks.craft(TemperaturePgd(steps=3, start="none"), model, x, ZERO, Threat(norm, 0.1))
+        sound = attacks.craft(TemperaturePgd(steps=3, start="none", sound=True), model, x, ZERO, Threat(norm, 0.1))
         assert torch.equal(plain, x) != plain_moves
         assert sound[0, 0] < 0.5 < sound[0, 1]
         if plain_moves:

@@ -16,6 +16,7 @@ from classwise.attacks.pgd import Pgd
 from classwise.attacks.transfer import Surrogate, Transfer
 from classwise.core import rng
 from classwise.core.errors import UserError
+from classwise.core.threat import L2, LINF, Threat
 
 Linear = Callable[..., Model]
 
@@ -51,7 +52,7 @@ def refuse(x: Tensor) -> Tensor:
 
 
 def begun(attack: Transfer, rows: Rows) -> Tensor:
-    return attack.begin(refuse, rows, "linf")["x_adv"]
+    return attack.begin(refuse, rows, LINF)["x_adv"]
 
 
 def test_the_surrogates_gradient_is_followed_and_the_target_not_asked(linear: Linear) -> None:
@@ -65,7 +66,7 @@ def test_the_surrogates_gradient_is_followed_and_the_target_not_asked(linear: Li
 def test_it_is_the_attack_on_the_surrogate() -> None:
     net, rows = Counting(), rows_of(6)
     found = begun(Transfer(attack="pgd:steps=3;start=none", surrogates=[net]), rows)
-    assert torch.equal(found, craft(Pgd(steps=3, start="none"), net, rows["x"], rows["y"], 0.1))
+    assert torch.equal(found, craft(Pgd(steps=3, start="none"), net, rows["x"], rows["y"], Threat("linf", 0.1)))
     assert not torch.equal(found, begun(Transfer(attack="pgd:steps=3;start=none", surrogates=[Counting(1)]), rows))
 
 
@@ -174,7 +175,7 @@ class TestStore:
         if change == "image":
             rows["x"] = rows["x"] * 0.99
         attack = self.attack(net, store, "pgd:steps=2;step=0.01" if change == "attack" else "pgd-2")
-        attack.begin(refuse, rows, "l2" if change == "norm" else "linf")
+        attack.begin(refuse, rows, L2 if change == "norm" else LINF)
         assert net.shown == 6
 
     def test_a_file_that_is_something_else(self, tmp_path: Path) -> None:

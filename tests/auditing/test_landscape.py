@@ -11,6 +11,7 @@ from torch import Tensor
 
 from classwise.auditing.landscape import landscape, slices
 from classwise.core.errors import UserError
+from classwise.core.threat import Threat
 from classwise.data.images import ArrayPixels, Images
 
 W = torch.tensor([1.0, -2.0, 3.0, 0.5]).reshape(1, 1, 2, 2)
@@ -30,7 +31,7 @@ def softplus(s: float) -> float:
 
 def test_along_the_gradient_it_is_the_closed_form() -> None:
     """For linf s changes by ∓ε‖w‖₁ = ∓0.65 along a, whatever the class."""
-    table = slices(linear, X, Y, eps=0.1, points=5)
+    table = slices(linear, X, Y, Threat("linf", 0.1), points=5)
     s = 1.25
     own = table[table["b"] == 0].set_index(["image", "a"])["loss"]
     for a in (-1.0, -0.5, 0.0, 0.5, 1.0):
@@ -39,7 +40,7 @@ def test_along_the_gradient_it_is_the_closed_form() -> None:
 
 
 def test_has_every_point_of_every_image() -> None:
-    table = slices(linear, X, Y, eps=0.1, points=7, index=np.array([40, 7]))
+    table = slices(linear, X, Y, Threat("linf", 0.1), points=7, index=np.array([40, 7]))
     assert list(table.columns) == ["image", "label", "a", "b", "loss", "prediction"]
     assert table.groupby("image").size().to_dict() == {40: 49, 7: 49}
     assert table["a"].unique() == pytest.approx(np.linspace(-1, 1, 7))
@@ -50,7 +51,7 @@ def test_has_every_point_of_every_image() -> None:
 
 def test_predictions_are_those_at_the_point() -> None:
     """s = 1.25 falls below 0 where the gradient of class 0 takes it by more than 1.25: 0.4 · 6.5 · a > 1.25."""
-    table = slices(linear, X, Y, eps=0.4, points=5)
+    table = slices(linear, X, Y, Threat("linf", 0.4), points=5)
     own = table[(table["b"] == 0) & (table["image"] == 0)].sort_values("a")["prediction"]
     assert own.tolist() == [0, 0, 0, 1, 1]
 
@@ -62,7 +63,7 @@ def test_pixels_stay_in_their_range() -> None:
         seen.append(x.detach())
         return linear(x)
 
-    slices(watched, X, Y, eps=0.9, points=5)
+    slices(watched, X, Y, Threat("linf", 0.9), points=5)
     points = torch.cat(seen)
     assert points.min() == 0
     assert points.max() == 1
@@ -70,18 +71,18 @@ def test_pixels_stay_in_their_range() -> None:
 
 def test_in_l2_the_random_direction_is_orthogonal_to_the_gradient() -> None:
     """So the loss of a linear model does not change along it, and by ε‖w‖₂ along the other."""
-    table = slices(linear, X, Y, eps=0.2, norm="l2", points=3)
+    table = slices(linear, X, Y, Threat("l2", 0.2), points=3)
     spread = table.groupby(["image", "a"])["loss"].agg(np.ptp)
     assert spread.max() < 1e-5
     at_end = table[(table["image"] == 0) & (table["a"] == 1)]["loss"].iloc[0]
     assert at_end == pytest.approx(softplus(-1.25 + 0.2 * float(W.norm())), rel=1e-5)
 
 
-def test_each_image_has_its_own_radius_and_direction() -> None:
-    together = slices(linear, X, Y, eps=torch.tensor([0.1, 0.2]), points=3, index=np.array([5, 9]))
-    alone = slices(linear, X[1:], Y[1:], eps=0.2, points=3, index=np.array([9]))
+def test_each_image_has_its_own_direction() -> None:
+    together = slices(linear, X, Y, Threat("linf", 0.2), points=3, index=np.array([5, 9]))
+    alone = slices(linear, X[1:], Y[1:], Threat("linf", 0.2), points=3, index=np.array([9]))
     assert together[together["image"] == 9].reset_index(drop=True).equals(alone)
-    other_seed = slices(linear, X[1:], Y[1:], eps=0.2, points=3, seed=1, index=np.array([9]))
+    other_seed = slices(linear, X[1:], Y[1:], Threat("linf", 0.2), points=3, seed=1, index=np.array([9]))
     middle = alone["b"] == 0
     assert other_seed[middle].equals(alone[middle])
     assert not other_seed["loss"].equals(alone["loss"])
@@ -90,7 +91,7 @@ def test_each_image_has_its_own_radius_and_direction() -> None:
 def test_of_some_images_drawn_at_random() -> None:
     x = torch.rand(30, 1, 2, 2, generator=torch.Generator().manual_seed(0))
     images = Images(ArrayPixels(x), np.arange(30) % 2, ("up", "down"))
-    table = landscape(linear, images, 4, eps=0.1, points=3, seed=2)
+    table = landscape(linear, images, 4, Threat("linf", 0.1), points=3, seed=2)
     assert table["image"].nunique() == 4
     assert set(table["class"]) <= {"up", "down"}
     first = table[table["image"] == table["image"].iloc[0]]
@@ -98,9 +99,9 @@ def test_of_some_images_drawn_at_random() -> None:
     centre = first[(first["a"] == 0) & (first["b"] == 0)]["loss"].iloc[0]
     loss = torch.nn.functional.cross_entropy(linear(x[[at]]), torch.tensor([at % 2]))
     assert centre == pytest.approx(float(loss), rel=1e-5)
-    assert landscape(linear, images, 4, eps=0.1, points=3, seed=2).equals(table)
+    assert landscape(linear, images, 4, Threat("linf", 0.1), points=3, seed=2).equals(table)
 
 
 def test_a_grid_needs_two_points() -> None:
     with pytest.raises(UserError, match="at least 2 points along each axis, got 1"):
-        slices(linear, X, Y, eps=0.1, points=1)
+        slices(linear, X, Y, Threat("linf", 0.1), points=1)

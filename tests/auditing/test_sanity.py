@@ -16,7 +16,7 @@ from classwise.attacks.noise import Noise
 from classwise.attacks.pgd import Pgd
 from classwise.auditing import sanity
 from classwise.core.errors import UserError
-from classwise.core.threat import Norm
+from classwise.core.threat import Ball, Threat
 from classwise.data.images import ArrayPixels, Images
 from classwise.models import load_model
 from classwise.results.finding import Finding
@@ -33,7 +33,7 @@ def findings_of(
     eps: float = 0.02,
 ) -> dict[str, Finding]:
     sample = sanity.draw_sample(model, images, CPU, seed=0)
-    found = sanity.inspect(model, sample, {"it": attack or Pgd(steps=2)}, "linf", training, eot, eps)
+    found = sanity.inspect(model, sample, {"it": attack or Pgd(steps=2)}, Threat("linf", eps), training, eot)
     assert all(finding.what and finding.remedy.endswith((".", ")")) for finding in found)
     return {finding.code: finding for finding in found}
 
@@ -182,10 +182,10 @@ class Careless:
     def restarts(self) -> int:
         return 1
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         return {**rows, "x_adv": (rows["x"] + 0.4).clamp(0, 1)}
 
-    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         with torch.no_grad():
             z = model(rows["x_adv"])
         return {**rows, "logits": z, "t": rows["t"] + 1}
@@ -261,8 +261,8 @@ class Backwards(Pgd):
 class Nearest(Backwards):
     """As an attack that comes back to the image: its rows say how near it came."""
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
-        rows = super().begin(model, rows, norm)
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
+        rows = super().begin(model, rows, ball)
         return {**rows, "x_best": rows["x"], "best": torch.full_like(rows["eps"], torch.inf)}
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from classwise import attacks
 from classwise.attacks.attack import Attack, Rows, final_point, finished, initial_rows, join, select
 from classwise.core import rng, spec
-from classwise.core.threat import Norm, norms
+from classwise.core.threat import Norm, Threat, ball_of
 
 BUDGET = {"steps": 4, "draws": 4, "iterations": 8, "targets": 2, "queries": 20, "rounds": 4, "population": 8}
 VARIANTS: list[dict[str, Any]] = [
@@ -97,11 +97,11 @@ def start(x: Tensor, y: Tensor, eps: float | Tensor, places: Tensor | None = Non
 
 def trace(attack: Attack, rows: Rows, norm: Norm) -> list[Rows]:
     """The rows after `begin` and after each `advance`."""
-    seen = [attack.begin(NET, rows, norm)]
+    seen = [attack.begin(NET, rows, ball_of(norm))]
     for _ in range(attack.steps):
         if finished(seen[-1], attack.steps).all():
             break
-        seen.append(attack.advance(NET, seen[-1], norm))
+        seen.append(attack.advance(NET, seen[-1], ball_of(norm)))
     return seen
 
 
@@ -124,29 +124,32 @@ def test_every_point_is_in_the_ball_and_in_the_pixel_range(attack: Attack, norm:
             assert point.dtype == x.dtype
             assert point.min() >= 0
             assert point.max() <= 1
-            assert (norms(point - x, norm) <= eps * (1 + 1e-9)).all()
+            assert (ball_of(norm).norm(point - x) <= eps * (1 + 1e-9)).all()
         assert 0 <= rows["x_adv"].min() <= rows["x_adv"].max() <= 1
         if free:
             found = rows["best"].isfinite()
-            assert torch.equal(rows["best"][found], norms(rows["x_best"] - x, norm)[found])
+            assert torch.equal(rows["best"][found], ball_of(norm).norm(rows["x_best"] - x)[found])
             assert (NET(rows["x_best"]).argmax(1) != y)[found].all()
 
 
 @every_attack
 def test_the_plain_call_is_in_the_ball_too(attack: Attack, norm: Norm) -> None:
     x, y = batch()
-    point = attacks.craft(attack, NET, x, y, EPS[norm], norm, torch.Generator().manual_seed(0))
+    point = attacks.craft(attack, NET, x, y, Threat(norm, EPS[norm]), generator=torch.Generator().manual_seed(0))
     assert point.min() >= 0
     assert point.max() <= 1
-    assert (norms(point - x, norm) <= EPS[norm] * (1 + 1e-9)).all()
+    assert (ball_of(norm).norm(point - x) <= EPS[norm] * (1 + 1e-9)).all()
 
 
 @every_attack
 def test_no_radius_no_change(attack: Attack, norm: Norm) -> None:
     x, y = batch()
-    assert torch.equal(attacks.craft(attack, NET, x, y, 0.0, norm, torch.Generator().manual_seed(0)), x)
-    nearly = attacks.craft(attack, NET, x, y, 1e-7, norm, torch.Generator().manual_seed(0))
-    assert norms(nearly - x, norm).max() <= 1.001e-7
+    assert torch.equal(
+        attacks.craft(attack, NET, x, y, Threat(norm), eps=0.0, generator=torch.Generator().manual_seed(0)),
+        x,
+    )
+    nearly = attacks.craft(attack, NET, x, y, Threat(norm, 1e-7), generator=torch.Generator().manual_seed(0))
+    assert ball_of(norm).norm(nearly - x).max() <= 1.001e-7
 
 
 @every_attack
@@ -181,11 +184,11 @@ def test_rows_may_come_and_go_in_the_middle(attack: Attack, norm: Norm) -> None:
     while waiting or active:
         if waiting:
             place = torch.tensor([waiting.pop()])
-            active.append(attack.begin(NET, start(x[place], y[place], EPS[norm], place), norm))
+            active.append(attack.begin(NET, start(x[place], y[place], EPS[norm], place), ball_of(norm)))
         rows = join(active)
         done = finished(rows, attack.steps)
         ends[rows["place"][done]] = rows["x_adv"][done]
-        active = [] if done.all() else [attack.advance(NET, select(rows, ~done), norm)]
+        active = [] if done.all() else [attack.advance(NET, select(rows, ~done), ball_of(norm))]
     assert same(ends, whole)
 
 
@@ -207,14 +210,15 @@ def test_the_generator_decides(attack: Attack, norm: Norm) -> None:
     x, y = batch()
 
     def crafted(seed: int) -> Tensor:
-        return attacks.craft(attack, NET, x, y, EPS[norm], norm, torch.Generator().manual_seed(seed))
+        return attacks.craft(attack, NET, x, y, Threat(norm, EPS[norm]), generator=torch.Generator().manual_seed(seed))
 
     assert torch.equal(crafted(7), crafted(7))
     settings = attacks.settings(attack)
     always = type(attack).__module__.rpartition(".")[2] in DRAWN
     drawn = settings.get("start", "none") != "none" or "draws" in settings or always
     begun = [
-        attack.begin(NET, {**start(x, y, EPS[norm]), "key": rng.keys(s, torch.arange(COUNT))}, norm) for s in (0, 1)
+        attack.begin(NET, {**start(x, y, EPS[norm]), "key": rng.keys(s, torch.arange(COUNT))}, ball_of(norm))
+        for s in (0, 1)
     ]
     assert torch.equal(begun[0]["x_adv"], begun[1]["x_adv"]) != drawn
 
@@ -230,7 +234,7 @@ def test_memory_layout_does_not_matter(attack: Attack, norm: Norm) -> None:
 def test_two_classes_and_one_channel_will_do(attack: Attack, norm: Norm) -> None:
     net = Net(classes=2, channels=1).float()
     x = torch.rand(4, 1, 5, 5, generator=torch.Generator().manual_seed(0))
-    point = attacks.craft(on(net, attack), net, x, torch.tensor([0, 1, 0, 1]), EPS[norm], norm)
+    point = attacks.craft(on(net, attack), net, x, torch.tensor([0, 1, 0, 1]), Threat(norm, EPS[norm]))
     assert torch.isfinite(point).all()
 
 
@@ -253,7 +257,7 @@ def test_nothing_else_is_touched(attack: Attack, norm: Norm) -> None:
 
     before = observed()
     for generator in (torch.Generator().manual_seed(0), None):
-        attacks.craft(attack, net, x, y, eps, norm, generator)
+        attacks.craft(attack, net, x, y, Threat(norm), eps=eps, generator=generator)
     assert observed() == before
     assert torch.is_grad_enabled()
 

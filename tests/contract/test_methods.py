@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import classwise as cw
 from classwise import methods
 from classwise.core import rng
-from classwise.core.threat import norms
+from classwise.core.threat import LINF
 from classwise.engine.attack_copy import follow
 from classwise.methods import Batch, Method
 
@@ -74,7 +74,7 @@ def test_what_it_trains_on_is_in_the_ball_and_leaves_the_model_alone(name: str) 
     before = {key: value.clone() for key, value in model.state_dict().items()}
     x_adv = method.attack(model.train(), batch, state)
     assert x_adv.shape == batch.x.shape
-    assert (norms(x_adv - batch.x, "linf") <= EPS + 1e-6).all()
+    assert (LINF.norm(x_adv - batch.x) <= EPS + 1e-6).all()
     assert 0 <= x_adv.min() <= x_adv.max() <= 1
     assert all(parameter.grad is None for parameter in model.parameters())
     if getattr(method, "mode", "eval") == "eval":
@@ -88,7 +88,7 @@ def test_a_class_margin_scales_the_radius_of_that_class(name: str) -> None:
     method = dataclasses.replace(make(name), margin={"cat": 0.25})
     model = network(name)
     batch = batch_for(model, 12)
-    moved = norms(method.attack(model.train(), batch, method.init(NAMES)) - batch.x, "linf")
+    moved = LINF.norm(method.attack(model.train(), batch, method.init(NAMES)) - batch.x)
     cat = batch.y == 2
     assert (moved[cat] <= 0.25 * EPS + 1e-6).all()
     assert moved[~cat].amax() > 0.25 * EPS + 1e-3

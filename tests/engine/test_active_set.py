@@ -21,7 +21,7 @@ from classwise.attacks.fgsm import Fgsm
 from classwise.attacks.noise import Noise
 from classwise.attacks.pgd import Pgd
 from classwise.core.errors import UserError
-from classwise.core.threat import Norm, norms
+from classwise.core.threat import LINF, Ball, Norm, ball_of
 from classwise.data.images import ArrayPixels, Images
 from classwise.engine.active_set import ActiveSet, AttackResult, Verifier
 
@@ -81,9 +81,9 @@ def attack(
     outcome = AttackResult.empty(images, images.num_classes)
     chosen = np.arange(len(images)) if places is None else np.asarray(places)
     cpu = torch.device("cpu")
-    ActiveSet(attack, fast, Verifier(verifier, norm), images, radii, outcome, protocol, batch, seed, cpu, report).run(
-        chosen
-    )
+    ActiveSet(
+        attack, fast, Verifier(verifier, ball_of(norm)), images, radii, outcome, protocol, batch, seed, cpu, report
+    ).run(chosen)
     assert outcome.done[chosen].all()
     return outcome
 
@@ -289,7 +289,7 @@ class TestVerification:
         """Two draws, one strongly for class 0 and one weakly against: on average class 0."""
         calls = iter([torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 1.0]])])
         x = torch.full((1, 1, 1, 2), 0.5)
-        verdict = Verifier(lambda x: next(calls), "linf", eot=2)(x, x, torch.tensor([0]), torch.tensor([0.1]))
+        verdict = Verifier(lambda x: next(calls), LINF, eot=2)(x, x, torch.tensor([0]), torch.tensor([0.1]))
         expected = (1 / (1 + np.exp(-3)) + 1 / (1 + np.exp(1))) / 2
         assert float(verdict["true_prob"]) == pytest.approx(expected)
         assert int(verdict["prediction"]) == 0
@@ -303,10 +303,10 @@ class Jump:
     steps: int = 1
     restarts: int = 1
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         return {**rows, "x_adv": rows["x"]}
 
-    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         z = model(rows["x_adv"])
         x_adv = self.where(rows["x"], rows["eps"].reshape(-1, 1, 1, 1))
         return {**rows, "x_adv": x_adv, "logits": z, "t": rows["t"] + 1}
@@ -367,13 +367,13 @@ class Walk:
     wrong: bool = False
     last: int = 1000
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         never = torch.full_like(rows["eps"], torch.inf)
         return {**rows, "x_adv": rows["x"], "x_best": rows["x"], "best": never, "done": rows["t"] < 0}
 
-    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         z, t = model(rows["x_adv"]), rows["t"] + 1
-        away = norms(rows["x_adv"] - rows["x"], norm)
+        away = ball.norm(rows["x_adv"] - rows["x"])
         found = (z.argmax(1) != rows["y"]) | ((t == 2) & self.wrong)
         nearer = found & (away < rows["best"])
         best = torch.where(nearer, away, rows["best"])
@@ -424,7 +424,7 @@ class TestNearestPoint:
     def test_the_points_are_kept_where_asked(self) -> None:
         images = with_margins(self.MARGINS)
         outcome = AttackResult.empty(images, 2, keep_points=True)
-        verifier, radii = Verifier(slope, "linf"), np.full(3, 0.06)
+        verifier, radii = Verifier(slope, LINF), np.full(3, 0.06)
         ActiveSet(Walk(), slope, verifier, images, radii, outcome, "any", 2, 0, torch.device("cpu")).run(np.arange(3))
         assert outcome.points is not None
         x = images.batch(np.arange(3))[0].numpy()

@@ -13,6 +13,7 @@ from classwise.attacks.kl_pgd import KlPgd
 from classwise.attacks.pgd import random_start
 from classwise.core import rng
 from classwise.core.errors import UserError
+from classwise.core.threat import LINF
 from classwise.methods.madry import Madry
 from classwise.methods.standard import Standard
 from classwise.methods.trades import Trades
@@ -70,7 +71,7 @@ def test_the_attack_is_that_of_a_plain_loop() -> None:
     method = Trades(steps=4, step=0.03)
     batch = dataclasses.replace(BATCH, x_adv=None)
     x, eps, p = batch.x, 0.1, torch.softmax(NET(batch.x), 1).detach()
-    x_adv = random_start(x, batch.eps, rng.keys(0, batch.key), "linf", "gaussian")
+    x_adv = random_start(x, batch.eps, rng.keys(0, batch.key), LINF, "gaussian")
     for _ in range(4):
         x_adv = x_adv.detach().requires_grad_()
         gradient = torch.autograd.grad(F.kl_div(torch.log_softmax(NET(x_adv), 1), p, reduction="sum"), x_adv)[0]

@@ -13,7 +13,7 @@ import classwise as cw
 from classwise import studies
 from classwise.attacks import craft, parse
 from classwise.core.errors import UserError
-from classwise.core.threat import norms
+from classwise.core.threat import BALLS, Threat
 from classwise.studies import tsne
 from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph, StudyJob, TrainJob
 from classwise.studies.runner.models_under_study import Setting, find_models, from_recipe
@@ -134,8 +134,8 @@ def test_adversarial_features_are_made_in_l2(run: Path, tmp_path: Path) -> None:
     vectors = tsne._vectors(module, images, threat, "pgd:steps=2,step=0.5,start=none", 0)
     x, y = images.batch(np.arange(len(images)))
     (attack,) = parse("pgd:steps=2,step=0.5,start=none").values()
-    made = craft(attack, module, x, y, 0.5, "l2")
-    assert 0.4 < norms(made - x, "l2").max() <= 0.5 + 1e-5
+    made = craft(attack, module, x, y, Threat("l2", 0.5))
+    assert 0.4 < BALLS["l2"].norm(made - x).max() <= 0.5 + 1e-5
     np.testing.assert_allclose(vectors["adversarial"], tsne.penultimate(module)(made).detach().double(), atol=1e-5)
     maps = []
     for number, given in enumerate(({"norm": "l2"}, {})):
@@ -157,6 +157,6 @@ def test_temperature_starts_and_follows_in_l2(run: Path, tmp_path: Path) -> None
     x, y = images.batch(np.flatnonzero(images.positions == steps["image"].iloc[0]))
     module = cw.load_model(str(run / "best.pt"))
     (attack,) = parse("pgd:steps=3,step=0.125,start=none").values()
-    point = craft(attack, module, x, y, 0.5, "l2")
+    point = craft(attack, module, x, y, Threat("l2", 0.5))
     last = steps[steps["step"] == 3]["probability"].to_numpy()
     np.testing.assert_allclose(last, module(point)[0].softmax(0).detach(), atol=1e-5)

@@ -16,6 +16,7 @@ import classwise as cw
 from classwise import studies
 from classwise.attacks import craft, parse
 from classwise.core.errors import UserError
+from classwise.core.threat import Threat
 from classwise.results.audit_result import Audit
 from classwise.studies.runner.work import Environment
 from classwise.studies.shared.temperature_sweep import specs
@@ -103,7 +104,7 @@ def test_an_images_confidences_are_followed_step_by_step(
     assert table["attack"].nunique() == 2
     for step in (1, 2):
         attack = parse(f"pgd:steps={step},start=none")[f"pgd-{step}" if step > 1 else "pgd"]
-        p = model(craft(attack, model, x, y, 0.15))[0].softmax(0).detach().numpy()
+        p = model(craft(attack, model, x, y, Threat("linf", 0.15)))[0].softmax(0).detach().numpy()
         own = table[(table["attack"] == "PGD") & (table["step"] == step)]
         np.testing.assert_allclose(own["probability"], p, atol=1e-6)
     start = table[table["step"] == 0].pivot(index="class", columns="attack", values="probability")

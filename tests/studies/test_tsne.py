@@ -12,6 +12,7 @@ from classwise import attacks, studies
 from classwise.attacks.attack import craft
 from classwise.core import rng
 from classwise.core.errors import UserError
+from classwise.core.threat import Threat
 from classwise.data import load as load_data
 from classwise.studies import tsne
 from classwise.studies.runner.work import Environment
@@ -31,7 +32,7 @@ def vectors(model: torch.nn.Module) -> tuple[dict[str, np.ndarray], np.ndarray]:
     images = load_data("digits").subset(per_class=PER_CLASS)
     x, y = images.batch(np.arange(len(images)))
     attack = attacks.parse("pgd-2")["pgd-2"]
-    moved = craft(attack, model, x, y, 0.15, key=rng.keys(0, torch.from_numpy(images.positions)))
+    moved = craft(attack, model, x, y, Threat("linf", 0.15), key=rng.keys(0, torch.from_numpy(images.positions)))
     with torch.no_grad():
         return {kind: model.features(z).numpy() for kind, z in (("clean", x), ("adversarial", moved))}, y.numpy()
 

@@ -14,6 +14,7 @@ import classwise as cw
 from classwise import attacks
 from classwise.core.meta import Protocol
 from classwise.core.records import CLEAN, Records
+from classwise.core.threat import Threat
 from classwise.data import load as load_data
 from classwise.data.images import Images
 from classwise.engine.attack_copy import follow
@@ -37,7 +38,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> nn.Module:
 
 def validation(images: Images, protocol: Protocol, processes: Processes, own: tuple[str, ...] = ()) -> Validation:
     extra = attacks.parse(list(own)) if own else {}
-    return Validation(images, attacks.parse(["pgd-3"]), extra, protocol, "linf", EPS, 0, processes)
+    return Validation(
+        images=images,
+        attacks=attacks.parse(["pgd-3"]),
+        own=extra,
+        protocol=protocol,
+        threat=Threat("linf", EPS),
+        seed=0,
+        processes=processes,
+    )
 
 
 def records(made: Validation, model: nn.Module) -> Records:

@@ -1,7 +1,7 @@
 """Attacks, one file each; the file's name is the attack's name.
 
 attacks.parse(["pgd-20", "temperature_pgd:inv_temperature=[2, 5, 50]"])   # {short name: attack}
-attacks.craft(Pgd(steps=10), model, x, y, eps=8 / 255)                # one batch, the plain call
+attacks.craft(Pgd(steps=10), model, x, y, Threat("linf", 8 / 255))        # one batch, the plain call
 """
 
 from __future__ import annotations

@@ -28,10 +28,10 @@ import torch
 from torch import Tensor
 
 from classwise.attacks.attack import Model, Rows, value_and_gradient
-from classwise.core import rng, spec
+from classwise.core import spec
 from classwise.core.losses import cross_entropy
 from classwise.core.spec import Count, Share, Steps
-from classwise.core.threat import Norm, choose, norms, per_example, project, steepest_step
+from classwise.core.threat import Ball, choose, wide
 
 _MOMENTUM = 0.75  # the paper's α: the share of the gradient step against that of the last move
 
@@ -60,10 +60,10 @@ class Apgd:
         """f, what is ascended, per example."""
         return cross_entropy(z, rows["y"])
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         x, eps, x_adv = rows["x"], rows["eps"], rows["x"]
         if self.start == "random":
-            x_adv = project(_on_the_sphere(rows, norm), x, eps, norm)
+            x_adv = ball.project(ball.sample_sphere(x, eps, rows["key"]), x, eps)
         lowest, none = torch.full_like(eps, -torch.inf), torch.zeros_like(rows["t"])
         state = {"x_adv": x_adv, "x_prev": x_adv, "size": 2 * eps, "rises": none}
         state["loss"] = -lowest  # the start is no rise
@@ -71,12 +71,12 @@ class Apgd:
         check = {"checked_loss": lowest, "halved": none == 0}  # true: condition 2 cannot hold at the first check
         return {**rows, **state, **best, **check, "queries": none}
 
-    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         z, loss, gradient = self._evaluate(model, rows)
         rows = _keep_the_best(rows, loss, gradient)
         rows = {**rows, "rises": rows["rises"] + (loss > rows["loss"]), "loss": loss}
         rows, gradient = self._check(rows, gradient)
-        x_next = _momentum_step(rows, gradient, norm)
+        x_next = _momentum_step(rows, gradient, ball)
         moved = {"x_prev": rows["x_adv"], "x_adv": x_next, "logits": z}
         return {**rows, **moved, "t": rows["t"] + 1, "queries": rows["queries"] + self.eot}
 
@@ -130,13 +130,6 @@ def windows(iterations: int) -> tuple[int, ...]:
     return tuple(ends)
 
 
-def _on_the_sphere(rows: Rows, norm: Norm) -> Tensor:
-    """A random point at distance ε in the given norm; not clamped to the pixel range."""
-    x, key = rows["x"], rows["key"]
-    u = 2 * rng.uniform(key, x.shape[1:]) - 1 if norm == "linf" else rng.normal(key, x.shape[1:])
-    return x + u.to(x.dtype) * per_example(rows["eps"] / norms(u, norm), x)
-
-
 def _keep_the_best(rows: Rows, loss: Tensor, gradient: Tensor) -> Rows:
     better = loss > rows["best_loss"]
     return {
@@ -147,8 +140,8 @@ def _keep_the_best(rows: Rows, loss: Tensor, gradient: Tensor) -> Rows:
     }
 
 
-def _momentum_step(rows: Rows, gradient: Tensor, norm: Norm) -> Tensor:
+def _momentum_step(rows: Rows, gradient: Tensor, ball: Ball) -> Tensor:
     x, x_adv, eps = rows["x"], rows["x_adv"], rows["eps"]
-    share = per_example(torch.where(rows["t"] > 0, _MOMENTUM, 1.0), x)
-    v = project(steepest_step(x_adv, gradient, rows["size"], norm), x, eps, norm)
-    return project(torch.lerp(x_adv, v, share) + (1 - share) * (x_adv - rows["x_prev"]), x, eps, norm)
+    share = wide(torch.where(rows["t"] > 0, _MOMENTUM, 1.0).to(x.dtype), x)
+    v = ball.project(ball.step(x_adv, gradient, rows["size"]), x, eps)
+    return ball.project(torch.lerp(x_adv, v, share) + (1 - share) * (x_adv - rows["x_prev"]), x, eps)

@@ -21,7 +21,7 @@ from classwise.attacks.apgd_ce import Apgd
 from classwise.attacks.attack import Model, Rows
 from classwise.core.losses import targeted_dlr
 from classwise.core.spec import Count
-from classwise.core.threat import Norm
+from classwise.core.threat import Ball
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class ApgdT(Apgd):
     def objective(self, z: Tensor, rows: Rows) -> Tensor:
         return targeted_dlr(z, rows["y"], rows["target"])
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         target = ranked_target(model, rows, self.targets)
-        rows = super().begin(model, rows, norm)
+        rows = super().begin(model, rows, ball)
         return {**rows, "target": target, "queries": rows["queries"] + 1}
 
 

@@ -30,7 +30,7 @@ from torch import Tensor
 from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.losses import cross_entropy
-from classwise.core.threat import Norm, Radius, choose
+from classwise.core.threat import Ball, Radius, Threat, choose
 
 Rows: TypeAlias = "dict[str, Tensor]"
 Model: TypeAlias = Callable[[Tensor], Tensor]
@@ -48,10 +48,10 @@ class Attack(Protocol):
     def restarts(self) -> int:
         """How many times the whole attack is tried, each from another random start."""
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         """Add `x_adv`, the first point to try, and whatever else the attack remembers."""
 
-    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         """Ask the model about `x_adv` (its answer becomes `logits`) and move to the next point."""
 
 
@@ -144,28 +144,30 @@ def craft(
     model: Model,
     x: Tensor,
     y: Tensor,
-    eps: Radius,
-    norm: Norm = "linf",
+    threat: Threat,
+    *,
+    eps: Radius | None = None,
     generator: torch.Generator | None = None,
     key: Tensor | None = None,
 ) -> Tensor:
     """The plain call: adversarial examples for one batch, the point the attack ends with for every example.
 
-    Random numbers come from each example's `key` where keys are given, else from the generator.
+    eps: one radius per example, instead of the threat's. Random numbers come from each example's `key` where keys are
+    given, else from the generator.
 
     Of several restarts the one kept is a misclassified one if there is any, and among those the one of largest
     cross entropy. The model's train/eval mode is the caller's business.
     """
-    x = x.detach()
+    x, ball, radius = x.detach(), threat.ball, threat.eps if eps is None else eps
     best, best_broken = x, torch.zeros(len(x), dtype=torch.bool, device=x.device)
     best_loss = torch.full((len(x),), float("-inf"), device=x.device)
     for restart in range(attack.restarts):
         keys = rng.keys_from(generator, len(x), x.device) if key is None else rng.keys(restart, key)
-        rows = attack.begin(model, initial_rows(x, y, eps, keys, restart), norm)
+        rows = attack.begin(model, initial_rows(x, y, radius, keys, restart), ball)
         for _ in range(attack.steps):
             if finished(rows, attack.steps).all():
                 break
-            rows = attack.advance(model, rows, norm)
+            rows = attack.advance(model, rows, ball)
         point = final_point(rows)
         if attack.restarts == 1:
             return point

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from classwise.attacks.attack import Model, Rows
-from classwise.core.threat import Norm
+from classwise.core.threat import Ball
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Clean:
     def restarts(self) -> int:
         return 1
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         return {**rows, "x_adv": rows["x"]}
 
-    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         raise AssertionError("clean has no step to take")

@@ -32,7 +32,7 @@ from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.core.losses import margin
 from classwise.core.spec import OpenShare, Positive, Steps
-from classwise.core.threat import Norm, choose, norms, wide
+from classwise.core.threat import LINF, Ball, choose, wide
 
 _EDGE = 0.999999  # keeps artanh finite at pixels of 0 and 1
 _SMALLEST_TAU = 1 / 256
@@ -70,16 +70,16 @@ class Cw:
     def restarts(self) -> int:
         return 1
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
-        if norm != "linf":
-            raise UserError(f"cw bounds the change of every pixel and has no {norm} form; use norm linf with it.")
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
+        if ball is not LINF:
+            raise UserError(f"cw bounds the change of every pixel and has no {ball.name} form; use norm linf with it.")
         one, never = torch.ones_like(rows["eps"]), torch.full_like(rows["eps"], torch.inf)
         result = {"best": never, "x_best": rows["x"], "done": torch.zeros_like(rows["t"], dtype=torch.bool)}
         search = {"const": self.const * one, "lower": 0 * one, "upper": never, "constants": torch.zeros_like(rows["t"])}
         rows = _new_level(rows | result | search | {"start_tau": one}, _tanh_space(rows["x"]), tau=one)
         return rows | {"x_adv": _pixels(rows["w"])}
 
-    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         y, const = rows["y"], rows["const"]
         z, pull = value_and_gradient(model, rows["x_adv"], lambda z: const * _hinge(z, y))
         loss, push = _excess(rows)
@@ -116,7 +116,7 @@ class Cw:
         """The rows that have `ended` a minimisation go on: with a smaller τ if they found a point, else with another
         constant, and in both cases with a new Adam."""
         found, tau, x = rows["found"], rows["tau"], _pixels(rows["w"])
-        smaller = self.tau_decay * torch.minimum(tau, norms(x - _reconstructed(rows["x"]), "linf"))
+        smaller = self.tau_decay * torch.minimum(tau, LINF.norm(x - _reconstructed(rows["x"])))
         through = ~found | (smaller <= _SMALLEST_TAU)
         good = found | (tau < rows["start_tau"])
         start_tau = torch.where(found, rows["start_tau"], tau)
@@ -144,7 +144,7 @@ def _new_level(rows: Rows, w: Tensor, tau: Tensor) -> Rows:
 def _note(rows: Rows, z: Tensor) -> Rows:
     """Remember the nearest misclassified point, and that this minimisation has met one."""
     wrong = z.argmax(1) != rows["y"]
-    distance = norms(rows["x_adv"] - rows["x"], "linf")
+    distance = LINF.norm(rows["x_adv"] - rows["x"])
     nearer = wrong & (distance < rows["best"])
     rows = rows | {"found": rows["found"] | wrong}
     return _where(nearer, rows | {"best": distance, "x_best": rows["x_adv"]}, rows) if nearer.any() else rows

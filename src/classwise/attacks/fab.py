@@ -25,10 +25,10 @@ from torch import Tensor
 
 from classwise.attacks.attack import Model, Rows
 from classwise.attacks.hyperplane import nearest_step
-from classwise.core import rng, spec
+from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.core.spec import Bounds, Count, OpenShare, Share, Steps
-from classwise.core.threat import Norm, choose, norms, wide
+from classwise.core.threat import Ball, choose, wide
 
 _SMALLEST = 1e-8  # least length of a step, so that α is a number where x' is on the plane
 
@@ -60,34 +60,34 @@ class Boundary(ABC):
         return self.iterations
 
     @abstractmethod
-    def linearise(self, model: Model, rows: Rows, norm: Norm) -> Plane:
+    def linearise(self, model: Model, rows: Rows, ball: Ball) -> Plane:
         """The plane to go for from `x_adv`."""
 
-    def started(self, rows: Rows, norm: Norm, start: Tensor) -> Rows:
+    def started(self, rows: Rows, ball: Ball, start: Tensor) -> Rows:
         """The rows before the first iteration; `start` is the number of each example's start."""
         x = rows["x"]
-        x_adv = choose(start > 0, random_start(x, rows["eps"], rows["key"], norm), x)
+        x_adv = choose(start > 0, ball.sample_sphere(x, rows["eps"] / 2, rows["key"]).clamp_(0, 1), x)
         nowhere = torch.full_like(rows["eps"], torch.inf)
         return {**rows, "x_adv": x_adv, "x_best": x.clone(), "best": nowhere, "queries": torch.zeros_like(rows["t"])}
 
-    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         """One iteration: a plane at `x_adv`, the step, and a look at where it led."""
-        plane = self.linearise(model, rows, norm)
-        rows = _nearer(rows, rows["x_adv"], plane.logits, norm)
-        point = self._forward(rows["x_adv"], rows["x"], plane, norm)
+        plane = self.linearise(model, rows, ball)
+        rows = _nearer(rows, rows["x_adv"], plane.logits, ball)
+        point = self._forward(rows["x_adv"], rows["x"], plane, ball)
         with torch.no_grad():
             z = model(point)
-        rows = _nearer(rows, point, z, norm)
+        rows = _nearer(rows, point, z, ball)
         over = (z.argmax(1) != rows["y"]).to(point.dtype)
         x_next = torch.lerp(rows["x"], point, wide(1 - (1 - self.beta) * over, point))  # where not over, the point
         queries = rows["queries"] + plane.queries + 1
         return {**rows, "x_adv": x_next, "logits": plane.logits, "queries": queries, "t": rows["t"] + 1}
 
-    def _forward(self, x_adv: Tensor, x: Tensor, plane: Plane, norm: Norm) -> Tensor:
+    def _forward(self, x_adv: Tensor, x: Tensor, plane: Plane, ball: Ball) -> Tensor:
         value, w = plane.value, plane.gradient
         at_x = value + ((x - x_adv) * w).flatten(1).sum(1)
-        steps = [nearest_step(x_adv, value, w, norm), nearest_step(x, at_x, w, norm)]
-        near, far = (norms(step, norm).clamp_min(_SMALLEST) for step in steps)
+        steps = [nearest_step(x_adv, value, w, ball), nearest_step(x, at_x, w, ball)]
+        near, far = (ball.norm(step).clamp_min(_SMALLEST) for step in steps)
         alpha = wide((near / (near + far)).clamp_max(self.alpha_max), x)
         return torch.lerp(x_adv + self.eta * steps[0], x + self.eta * steps[1], alpha).clamp_(0, 1)
 
@@ -103,10 +103,10 @@ class Fab(Boundary):
 
     restarts: Count = 1
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
-        return self.started(rows, norm, rows["restart"])
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
+        return self.started(rows, ball, rows["restart"])
 
-    def linearise(self, model: Model, rows: Rows, norm: Norm) -> Plane:
+    def linearise(self, model: Model, rows: Rows, ball: Ball) -> Plane:
         """The nearest of the planes of all other classes; one gradient each from the same forward pass."""
         y = rows["y"]
         with torch.enable_grad():
@@ -118,7 +118,7 @@ class Fab(Boundary):
             for shift in range(1, others + 1):
                 f = difference(z, y, (y + shift) % z.shape[1])
                 g = _gradient(f, x, keep=shift < others)
-                away = f.detach().abs() / dual_norms(g, norm).clamp_min(torch.finfo(g.dtype).tiny)
+                away = f.detach().abs() / ball.dual(g).clamp_min(torch.finfo(g.dtype).tiny)
                 closer = away < nearest
                 nearest, value = torch.where(closer, away, nearest), torch.where(closer, f.detach(), value)
                 w = choose(closer, g, w)
@@ -130,18 +130,6 @@ def difference(z: Tensor, y: Tensor, target: Tensor) -> Tensor:
     return (z.gather(1, target[:, None]) - z.gather(1, y[:, None]))[:, 0]
 
 
-def dual_norms(g: Tensor, norm: Norm) -> Tensor:
-    """The norm that measures gradients where `norm` measures steps, shape (B,)."""
-    return g.abs().flatten(1).sum(1) if norm == "linf" else norms(g, "l2")
-
-
-def random_start(x: Tensor, eps: Tensor, key: Tensor, norm: Norm) -> Tensor:
-    """A random point at distance ε/2, clamped: for linf a direction uniform in the cube, for l2 on the sphere."""
-    noise = 2 * rng.uniform(key, x.shape[1:]) - 1 if norm == "linf" else rng.normal(key, x.shape[1:])
-    noise = noise.to(x.dtype)
-    return (x + noise * wide(eps / (2 * norms(noise, norm)), x)).clamp_(0, 1)
-
-
 def _gradient(f: Tensor, x: Tensor, keep: bool) -> Tensor:
     """∇_x of the summed f; the graph is kept for the next."""
     g = torch.autograd.grad(f.sum(), x, retain_graph=keep, allow_unused=True)[0] if f.requires_grad else None
@@ -150,9 +138,9 @@ def _gradient(f: Tensor, x: Tensor, keep: bool) -> Tensor:
     return g
 
 
-def _nearer(rows: Rows, point: Tensor, z: Tensor, norm: Norm) -> Rows:
+def _nearer(rows: Rows, point: Tensor, z: Tensor, ball: Ball) -> Rows:
     """The rows with `point` kept where it is misclassified and nearer than all before."""
-    distance = norms(point - rows["x"], norm)
+    distance = ball.norm(point - rows["x"])
     better = (z.argmax(1) != rows["y"]) & (distance < rows["best"])
     x_best = choose(better, point, rows["x_best"])
     return {**rows, "x_best": x_best, "best": torch.where(better, distance, rows["best"])}

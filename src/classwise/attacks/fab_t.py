@@ -16,7 +16,7 @@ from classwise.attacks.apgd_t import ranked_target
 from classwise.attacks.attack import Model, Rows, value_and_gradient
 from classwise.attacks.fab import Boundary, Plane, difference
 from classwise.core.spec import Count
-from classwise.core.threat import Norm
+from classwise.core.threat import Ball
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class FabT(Boundary):
         """No more targets than there are other classes."""
         return dataclasses.replace(self, targets=min(self.targets, max(num_classes - 1, 1)))
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         target = ranked_target(model, rows, self.targets)
-        rows = self.started(rows, norm, rows["restart"] // self.targets)
+        rows = self.started(rows, ball, rows["restart"] // self.targets)
         return {**rows, "target": target, "queries": rows["queries"] + 1}
 
-    def linearise(self, model: Model, rows: Rows, norm: Norm) -> Plane:
+    def linearise(self, model: Model, rows: Rows, ball: Ball) -> Plane:
         y, target = rows["y"], rows["target"]
         z, w = value_and_gradient(model, rows["x_adv"], lambda z: difference(z, y, target))
         return Plane(z, difference(z, y, target), w, 1)

@@ -36,7 +36,7 @@ from classwise.attacks.attack import Attack, Model, Rows
 from classwise.core import spec as specs
 from classwise.core.errors import UserError, unknown
 from classwise.core.extras import package
-from classwise.core.threat import Norm
+from classwise.core.threat import Ball, Norm
 from classwise.core.user_files import take
 
 _SPEC = re.compile(r"(?P<source>torchattacks|foolbox|art|[^,=]+\.py):(?P<name>[^,]*)(?:,(?P<options>.*))?")
@@ -101,16 +101,16 @@ class ForeignAttack:
     def restarts(self) -> int:
         return 1
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         x_adv, call = rows["x"].clone(), self._prepared()
         with _random_states(int(rows["key"][0]), x_adv.device), _frozen(model), torch.enable_grad():
             for eps in sorted(set(rows["eps"].tolist()) - {0.0}):  # with no radius there is nothing to ask
                 mine = rows["eps"] == eps
                 x, y = rows["x"][mine].contiguous(), rows["y"][mine]  # libraries like `view`
-                x_adv[mine] = self._points(call, Batch(_Wrapped(model, x), x, y, eps, norm))
+                x_adv[mine] = self._points(call, Batch(_Wrapped(model, x), x, y, eps, ball.name))
         return {**rows, "x_adv": x_adv}
 
-    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         raise AssertionError("an attack of another library runs as a whole")
 
     def _points(self, call: Callable[[Batch], Any], batch: Batch) -> Tensor:

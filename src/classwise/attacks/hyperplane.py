@@ -16,19 +16,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from classwise.core.threat import Norm, wide
+from classwise.core.threat import Ball, wide
 
 _MOST_STEPS = 100  # never met, except by inputs that are not numbers
 
 
-def nearest_step(x: Tensor, value: Tensor, w: Tensor, norm: Norm) -> Tensor:
+def nearest_step(x: Tensor, value: Tensor, w: Tensor, ball: Ball) -> Tensor:
     """The step from each x of the box [0,1] to the nearest zero of value + ⟨w, · − x⟩ in the box; `value` is (B,)."""
     value = wide(value, x)
     largest = w.abs().amax(_pixels(w), keepdim=True).clamp_min(torch.finfo(w.dtype).tiny)
     weight = w.abs() / largest  # scaled, because the square of a tiny gradient would underflow
     away = (w * value.sign()).sign()  # the way that a grows in size
     room = ((1 - away) / 2 - x).abs_()  # to 0 or to 1; where w is zero it does not matter
-    rate = weight if norm == "l2" else weight.new_ones(())
+    rate = {"linf": weight.new_ones(()), "l2": weight}[ball.name]
     pace = _pace(value.abs() / largest, weight, rate, room)
     return torch.minimum(pace * rate, room).mul_(away).neg_()
 

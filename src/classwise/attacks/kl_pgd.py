@@ -19,7 +19,7 @@ from classwise.attacks.pgd import Pgd, Start
 from classwise.core.errors import UserError
 from classwise.core.losses import kl
 from classwise.core.spec import Steps
-from classwise.core.threat import Norm
+from classwise.core.threat import Ball
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class KlPgd(Pgd):
         if self.start == "none":
             raise UserError("kl_pgd needs a random start, gaussian or uniform: at the image itself its gradient is 0.")
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         with torch.no_grad():
-            return super().begin(model, {**rows, "clean_logits": model(rows["x"])}, norm)
+            return super().begin(model, {**rows, "clean_logits": model(rows["x"])}, ball)
 
     def objective(self, z: Tensor, rows: Rows) -> Tensor:
         return kl(rows["clean_logits"], z)

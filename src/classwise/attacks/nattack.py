@@ -27,7 +27,7 @@ from classwise.attacks.attack import Model, Rows, select
 from classwise.core import rng, spec
 from classwise.core.losses import margin
 from classwise.core.spec import Bounds, Count, Positive, Steps
-from classwise.core.threat import Norm, choose, project
+from classwise.core.threat import Ball, choose
 
 _START, _NOISE = 0, 1  # streams of an example's random numbers
 _LOG_FLOOR = math.log(1e-30)
@@ -59,49 +59,49 @@ class Nattack:
     def evaluations(self) -> int:
         return self.population
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         x = rows["x"]
         rows = {**rows, "mean": 0.001 * rng.normal(rows["key"], x.shape[1:], _START).to(x.dtype)}
-        x_adv = _image(_centre(rows), x, rows["eps"], norm)
+        x_adv = _image(_centre(rows), x, rows["eps"], ball)
         with torch.no_grad():  # here, as later rounds hand on the last test's answer
             z = model(x_adv)
         return {**rows, "x_adv": x_adv, "logits": z, "queries": torch.ones_like(rows["t"])}
 
-    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         due, logits = self._tested(rows["t"]), rows["logits"]
         if due.any():
             with torch.no_grad():
                 logits = logits.clone()
                 logits[due] = model(rows["x_adv"][due]).to(logits.dtype)
         found = (due | (rows["t"] == 0)) & (logits.argmax(1) != rows["y"])  # nothing to spend a round on
-        mean = self._learnt(model, rows, ~found, norm)
+        mean = self._learnt(model, rows, ~found, ball)
         queries = rows["queries"] + due + self.population * ~found
         rows = {**rows, "mean": mean, "logits": logits, "t": rows["t"] + 1, "queries": queries}
         # Between tests x_adv stays where the answer at hand was given.
         shown = self._tested(rows["t"]) | (rows["t"] >= self.rounds)
-        current = _image(_centre(rows), rows["x"], rows["eps"], norm)
+        current = _image(_centre(rows), rows["x"], rows["eps"], ball)
         return {**rows, "x_adv": choose(shown, current, rows["x_adv"])}
 
     def _tested(self, t: Tensor) -> Tensor:
         """Whether the mean of `t` rounds is tested before the next."""
         return (t > 0) & ((t - 1) % self.check == 0)
 
-    def _learnt(self, model: Model, rows: Rows, which: Tensor, norm: Norm) -> Tensor:
+    def _learnt(self, model: Model, rows: Rows, which: Tensor, ball: Ball) -> Tensor:
         """m after one more round of `which`, so many at a time as fit into one call of the model."""
         mean, places = rows["mean"].clone(), which.nonzero()[:, 0]
         together = max(_AT_ONCE // (self.population * mean[0].numel()), 1)
         for begin in range(0, len(places), together):
             part = places[begin : begin + together]
-            mean[part] += self.lr / self.sigma * self._direction(model, select(rows, part), norm)
+            mean[part] += self.lr / self.sigma * self._direction(model, select(rows, part), ball)
         return mean
 
     @torch.no_grad()
-    def _direction(self, model: Model, rows: Rows, norm: Norm) -> Tensor:
+    def _direction(self, model: Model, rows: Rows, ball: Ball) -> Tensor:
         """Σ_i A_i N_i / population."""
         x, size = rows["x"], self.population
         noise = _noise(rows, size)
         u = (_centre(rows)[:, None] + self.sigma * noise).flatten(0, 1)
-        images = _image(u, x.repeat_interleave(size, 0), rows["eps"].repeat_interleave(size), norm)
+        images = _image(u, x.repeat_interleave(size, 0), rows["eps"].repeat_interleave(size), ball)
         z = torch.cat([model(part) for part in torch.split(images, max(_AT_ONCE // x[0].numel(), 1))])
         reward = -_advantage_of_truth(z, rows["y"].repeat_interleave(size)).reshape(-1, size) / 2
         std, mean = torch.std_mean(reward, 1, correction=0, keepdim=True)
@@ -120,9 +120,9 @@ def _centre(rows: Rows) -> Tensor:
     return torch.atanh((2 * rows["x"].clamp(0, 1) - 1) * (1 - 1e-6)) + rows["mean"]
 
 
-def _image(u: Tensor, x: Tensor, eps: Tensor, norm: Norm) -> Tensor:
+def _image(u: Tensor, x: Tensor, eps: Tensor, ball: Ball) -> Tensor:
     """From tanh space to the pixels, and into the ball."""
-    return project(u.tanh() / 2 + 0.5, x, eps, norm)
+    return ball.project(u.tanh() / 2 + 0.5, x, eps)
 
 
 def _noise(rows: Rows, size: int) -> Tensor:

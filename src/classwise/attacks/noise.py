@@ -11,10 +11,9 @@ from typing import ClassVar, Literal
 import torch
 
 from classwise.attacks.attack import Model, Rows
-from classwise.attacks.pgd import random_start
 from classwise.core import rng, spec
 from classwise.core.spec import Steps
-from classwise.core.threat import Norm, norms, per_example, project
+from classwise.core.threat import Ball, wide
 
 
 @dataclass(frozen=True)
@@ -37,20 +36,16 @@ class Noise:
     def restarts(self) -> int:
         return 1
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         x, eps = rows["x"], rows["eps"]
         key = rng.keys(0, rows["key"], stream=1) + rows["t"]
         if self.where == "uniform":
-            x_adv = random_start(x, eps, key, norm, "uniform")
-        elif norm == "linf":
-            x_adv = x + per_example(eps, x) * (rng.uniform(key, x.shape[1:]) - 0.5).sign().to(x.dtype)
+            x_adv = ball.sample(x, eps, key)
         else:
-            direction = rng.normal(key, x.shape[1:])
-            unit = direction / per_example(norms(direction, "l2"), direction)
-            x_adv = x + per_example(eps, x) * unit.to(x.dtype)
-        return {**rows, "x_adv": project(x_adv, x, eps, norm)}
+            x_adv = x + wide(eps, x) * ball.unit(ball.direction(key, x.shape[1:])).to(x.dtype)
+        return {**rows, "x_adv": ball.project(x_adv, x, eps)}
 
-    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         with torch.no_grad():
             z = model(rows["x_adv"])
-        return {**self.begin(model, {**rows, "t": rows["t"] + 1}, norm), "logits": z}
+        return {**self.begin(model, {**rows, "t": rows["t"] + 1}, ball), "logits": z}

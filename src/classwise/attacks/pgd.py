@@ -9,7 +9,6 @@ random start is clamped to [0,1] before the first gradient, as Madry's code does
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,11 +20,11 @@ from classwise.core import rng, spec
 from classwise.core.errors import UserError
 from classwise.core.losses import cross_entropy
 from classwise.core.spec import Count, Natural, Positive, Steps
-from classwise.core.threat import Norm, norms, per_example, project, steepest_step
+from classwise.core.threat import Ball
 
 Start = Literal["uniform", "gaussian", "none"]
 
-_START, _RADIUS, _TARGET = 0, 1, 2  # streams of an example's random numbers
+_TARGET = 2  # stream of an example's random target; its start is drawn from streams 0 and 1
 
 
 @dataclass(frozen=True)
@@ -60,21 +59,21 @@ class Pgd:
     def default_step(self, eps: Tensor) -> Tensor:
         return eps / 4
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
-        x_adv = random_start(rows["x"], rows["eps"], rows["key"], norm, self.start)
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
+        x_adv = random_start(rows["x"], rows["eps"], rows["key"], ball, self.start)
         if self.clamp:
-            x_adv = project(x_adv, rows["x"], rows["eps"], norm)
+            x_adv = ball.project(x_adv, rows["x"], rows["eps"])
         if self.target is not None:
             rows = {**rows, "target": choose_target(model, rows, self.target)}
         return {**rows, "x_adv": x_adv}
 
-    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         x, x_adv, eps = rows["x"], rows["x_adv"], rows["eps"]
         size = self.default_step(eps) if self.step is None else torch.full_like(eps, self.step)
         if self.target is not None:
             size = size * (rows["target"] != rows["y"])
         z, g = value_and_gradient(model, x_adv, lambda z: self.objective(z, rows), self.eot)
-        x_next = project(steepest_step(x_adv, g, size, norm), x, eps, norm)
+        x_next = ball.project(ball.step(x_adv, g, size), x, eps)
         return {**rows, "x_adv": x_next, "logits": z, "t": rows["t"] + 1}
 
     def objective(self, z: Tensor, rows: Rows) -> Tensor:
@@ -86,19 +85,13 @@ class Pgd:
         return -self.target_loss(z, rows["target"])
 
 
-def random_start(x: Tensor, eps: Tensor, key: Tensor, norm: Norm, style: Start) -> Tensor:
+def random_start(x: Tensor, eps: Tensor, key: Tensor, ball: Ball, style: Start) -> Tensor:
     """x, x + 0.001·N(0,1), or a uniformly random point of the ε-ball; not clamped."""
     if style == "none":
         return x.clone()
     if style == "gaussian":
-        return x + 0.001 * rng.normal(key, x.shape[1:], _START).to(x.dtype)
-    radius = per_example(eps, x)
-    if norm == "linf":
-        return x + radius * (2 * rng.uniform(key, x.shape[1:], _START) - 1).to(x.dtype)
-    # Uniform in a d-ball: a Gaussian direction, and a radius distributed as U^(1/d).
-    direction = rng.normal(key, x.shape[1:], _START)
-    length = rng.uniform(key, (1,), _RADIUS)[:, 0] ** (1 / math.prod(x.shape[1:]))
-    return x + radius * (direction * per_example(length / norms(direction, "l2"), direction)).to(x.dtype)
+        return x + 0.001 * rng.normal(key, x.shape[1:]).to(x.dtype)
+    return ball.sample(x, eps, key)
 
 
 def choose_target(model: Model, rows: Rows, target: int | str) -> Tensor:

@@ -30,7 +30,7 @@ from classwise.core import rng, spec
 from classwise.core.errors import UserError
 from classwise.core.losses import margin
 from classwise.core.spec import Count, PositiveShare, Steps
-from classwise.core.threat import Norm, norms
+from classwise.core.threat import L2, Ball, Norm
 
 _HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # last query before p is halved, of 10,000
 _SCHEDULE = 10_000
@@ -57,22 +57,22 @@ class Square:
     def steps(self) -> int:
         return self.queries + 1
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         shape = tuple(rows["x"].shape[1:])
         if len(shape) != 3:
             raise UserError(f"square needs images of shape (channels, height, width), got {shape}.")
-        x_adv = _stripes(rows) if norm == "linf" else _pyramids(rows)
+        x_adv = {"linf": _stripes, "l2": _pyramids}[ball.name](rows)
         nothing = torch.full_like(rows["eps"], -torch.inf)
         return {**rows, "x_adv": x_adv, "x_best": x_adv, "margin": nothing}
 
-    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         with torch.no_grad():
             z = model(rows["x_adv"])
         reached = margin(z, rows["y"]).to(rows["margin"].dtype)
         better = _on_images(reached > rows["margin"])
         x_best = torch.where(better, rows["x_adv"], rows["x_best"])
         rows = {**rows, "x_best": x_best, "margin": torch.maximum(reached, rows["margin"]), "logits": z}
-        x_adv = self._repaint(rows) if norm == "linf" else self._refill(rows)
+        x_adv = {"linf": self._repaint, "l2": self._refill}[ball.name](rows)
         return {**rows, "x_adv": x_adv, "t": rows["t"] + 1}
 
     def sides(self, height: int, width: int, norm: Norm) -> tuple[int, ...]:
@@ -150,7 +150,7 @@ def _signed(x: Tensor, eps: Tensor, u: Tensor) -> Tensor:
 
 def _on_sphere(x: Tensor, delta: Tensor, eps: Tensor) -> Tensor:
     """x + ε·δ/‖δ‖₂, then into [0,1]."""
-    return (x + delta * _on_images(eps / norms(delta, "l2").clamp_min(1e-12))).clamp_(0, 1)
+    return (x + delta * _on_images(eps / L2.norm(delta).clamp_min(1e-12))).clamp_(0, 1)
 
 
 def _on_images(value: Tensor) -> Tensor:

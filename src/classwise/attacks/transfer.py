@@ -31,7 +31,7 @@ from classwise import attacks
 from classwise.attacks.attack import Attack, Model, Rows, final_point, finished, for_classes, initial_rows, select
 from classwise.core import spec
 from classwise.core.errors import UserError
-from classwise.core.threat import Norm
+from classwise.core.threat import Ball
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Transfer:
         fitted = for_classes(self.crafting, num_classes)
         return self if fitted == self.crafting else dataclasses.replace(self, attack=fitted)
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         if not self.surrogates:
             raise UserError(
                 f"transfer has no model to craft on{f': {self.model} is not loaded' if self.model else ''}. In an "
@@ -137,24 +137,24 @@ class Transfer:
         x_adv = rows["x"].clone()
         for number in sorted(set(which.tolist())):
             mine = which == number
-            x_adv[mine] = self._points(Surrogate.of(self.surrogates[number]), select(rows, mine), norm)
+            x_adv[mine] = self._points(Surrogate.of(self.surrogates[number]), select(rows, mine), ball)
         return {**rows, "x_adv": x_adv}
 
-    def advance(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         raise AssertionError("transfer has no step to take")
 
-    def _points(self, surrogate: Surrogate, rows: Rows, norm: Norm) -> Tensor:
+    def _points(self, surrogate: Surrogate, rows: Rows, ball: Ball) -> Tensor:
         """The points crafted on one surrogate, from the store where it has them."""
         if self.store is None:
-            return crafted(self.crafting, surrogate, rows, norm)
-        names = _names(f"{surrogate.fingerprint} {self.crafting} {norm}", rows)
+            return crafted(self.crafting, surrogate, rows, ball)
+        names = _names(f"{surrogate.fingerprint} {self.crafting} {ball.name}", rows)
         x, stored = rows["x"].clone(), _read(self.store, names)
         missing = torch.tensor([point is None for point in stored], device=x.device)
         for place, point in enumerate(stored):
             if point is not None:
                 x[place] = torch.frombuffer(bytearray(point), dtype=x.dtype).reshape(x.shape[1:]).to(x.device)
         if missing.any():
-            x[missing] = crafted(self.crafting, surrogate, select(rows, missing), norm)
+            x[missing] = crafted(self.crafting, surrogate, select(rows, missing), ball)
             added = missing.nonzero()[:, 0].tolist()
             _write(self.store, [(names[place], _array(x[place]).tobytes()) for place in added])
         return x
@@ -165,12 +165,12 @@ def attacks_in(given: Attack | str) -> list[Attack]:
     return list(attacks.parse(spec.nested(given) if isinstance(given, str) else given).values())
 
 
-def crafted(attack: Attack, model: Model, rows: Rows, norm: Norm) -> Tensor:
+def crafted(attack: Attack, model: Model, rows: Rows, ball: Ball) -> Tensor:
     """The points the attack ends with on `model`, from the examples' own random numbers."""
     own = initial_rows(rows["x"], rows["y"], rows["eps"], rows["key"], rows["restart"] % attack.restarts)
-    own = attack.begin(model, own, norm)
+    own = attack.begin(model, own, ball)
     while not finished(own, attack.steps).all():
-        own = attack.advance(model, own, norm)
+        own = attack.advance(model, own, ball)
     return final_point(own)
 
 

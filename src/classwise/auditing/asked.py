@@ -84,7 +84,7 @@ def in_folder(
     plan = evaluation.plan(job.fast, example, len(job.images), job.attacks, job.plan.batch, job.plan.workers)
     config = {
         "audit": {
-            "norm": job.norm,
+            "norm": job.threat.norm,
             "eps": job.meta.eps,
             "eps_per_example": None if np.ptp(job.eps) == 0 else digest(job.eps),
             "protocol": job.protocol,

@@ -138,7 +138,7 @@ def audit(
             records = run.evaluate(dataclasses.replace(job, report=report))
         if landscape and folder is not None:
             exact = dataclasses.replace(job.fast, amp=None)
-            slices = loss_slices(exact, job.images, landscape, job.meta.eps, norm, seed=seed, device=job.device)
+            slices = loss_slices(exact, job.images, landscape, job.threat, seed=seed, device=job.device)
             AuditFolder(folder).write_table("landscape", slices)
     findings += [_acceleration(note) for note in job.fast.notes]
     timing = _timing(records.meta.stats, time.perf_counter() - begin, job)
@@ -217,7 +217,7 @@ def prepare(
         _require_gradient_free(attacks)
     threat, base = radii(max(curve.values()) if curve else eps, images, settings.norm)
     sample = sanity.draw_sample(model, images, device, settings.seed)
-    findings = sanity.inspect(model, sample, attacks, settings.norm, was_training, settings.eot, threat.eps)
+    findings = sanity.inspect(model, sample, attacks, threat, was_training, settings.eot)
     _stop_if_hopeless(findings, settings.force)
     randomised = any(finding.code == "randomised" for finding in findings)
     fast = AttackCopy(model, 0, ()) if black_box else accelerate(model, example, fold=settings.fold and not randomised)
@@ -233,7 +233,7 @@ def prepare(
         fast,
         images,
         attacks,
-        settings.norm,
+        threat,
         base,
         Meta(
             class_names=images.class_names,

@@ -19,7 +19,7 @@ from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.losses import cross_entropy
 from classwise.core.records import Array
-from classwise.core.threat import Norm, Radius, norms, per_example, steepest_step
+from classwise.core.threat import Ball, Threat, wide
 from classwise.data.images import Images, IntArray
 
 _BATCH = 256  # grid points evaluated at once
@@ -29,8 +29,7 @@ def landscape(
     model: Model,
     images: Images,
     count: int,
-    eps: float,
-    norm: Norm = "linf",
+    threat: Threat,
     points: int = 21,
     seed: int = 0,
     device: torch.device | None = None,
@@ -38,7 +37,7 @@ def landscape(
     """The slices of `count` images drawn at random; see `slices` for the columns. The model is in eval mode."""
     some = images.subset(limit=count, seed=seed)
     x, y = some.batch(np.arange(len(some)))
-    table = slices(model, x.to(device), y.to(device), eps, norm, points, seed, some.positions)
+    table = slices(model, x.to(device), y.to(device), threat, points, seed, some.positions)
     return table.assign(**{"class": [images.class_names[label] for label in table.pop("label")]})
 
 
@@ -46,41 +45,38 @@ def slices(
     model: Model,
     x: Tensor,
     y: Tensor,
-    eps: Radius,
-    norm: Norm = "linf",
+    threat: Threat,
     points: int = 21,
     seed: int = 0,
     index: IntArray | None = None,
 ) -> pd.DataFrame:
     """One row per grid point of every image: image (its index), label, a, b, loss, prediction.
 
-    eps: one radius, or one per image. points: of the grid along each axis; an odd number has the image itself in it.
+    points: of the grid along each axis; an odd number has the image itself in it.
     """
     if points < 2:
         raise UserError(f"a slice needs at least 2 points along each axis, got {points}.")
     numbers = np.arange(len(x)) if index is None else np.asarray(index)
-    g, r = _directions(model, x, y, norm, seed, numbers)
+    g, r = _directions(model, x, y, threat.ball, seed, numbers)
     axis = (2 * np.arange(points) - (points - 1)) / (points - 1)  # the middle is exactly 0
     a, b = (grid.reshape(-1) for grid in np.meshgrid(axis, axis, indexing="ij"))
-    radius = torch.zeros(len(x), device=x.device, dtype=x.dtype) + eps
     tables = []
     for i in range(len(x)):
-        loss, prediction = _along(model, x[i], y[i], radius[i] * g[i], radius[i] * r[i], a, b)
+        loss, prediction = _along(model, x[i], y[i], threat.eps * g[i], threat.eps * r[i], a, b)
         found = {"loss": loss.cpu().numpy(), "prediction": prediction.cpu().numpy()}
         tables.append(pd.DataFrame({"image": int(numbers[i]), "label": int(y[i]), "a": a, "b": b, **found}))
     return pd.concat(tables, ignore_index=True)
 
 
-def _directions(model: Model, x: Tensor, y: Tensor, norm: Norm, seed: int, index: IntArray) -> tuple[Tensor, Tensor]:
+def _directions(model: Model, x: Tensor, y: Tensor, ball: Ball, seed: int, index: IntArray) -> tuple[Tensor, Tensor]:
     """The two unit directions of each image; its random one depends on the seed and its index alone."""
     _, gradient = value_and_gradient(model, x, lambda z: cross_entropy(z, y))
-    g = steepest_step(torch.zeros_like(x), gradient, 1.0, norm)
+    g = ball.step(torch.zeros_like(x), gradient, 1.0)
     key = rng.keys(seed, torch.from_numpy(index)).to(x.device)
     r = rng.normal(key, x.shape[1:]).to(x.dtype)
-    if norm == "linf":
-        return g, r.sign()
-    r = r - per_example((g * r).flatten(1).sum(1), g) * g
-    return g, r / per_example(norms(r, "l2"), r)
+    if ball.name == "l2":
+        r = r - wide((g * r).flatten(1).sum(1), g) * g
+    return g, ball.unit(r)
 
 
 @torch.no_grad()

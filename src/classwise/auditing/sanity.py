@@ -20,7 +20,7 @@ from classwise.core import rng
 from classwise.core.format import percent
 from classwise.core.losses import cross_entropy
 from classwise.core.spec import exact
-from classwise.core.threat import Norm
+from classwise.core.threat import LINF, Ball, Threat
 from classwise.data.images import Images
 from classwise.models.normalize import Normalize
 from classwise.results.finding import Finding
@@ -58,17 +58,16 @@ def inspect(
     model: nn.Module,
     sample: Sample,
     attacks: Mapping[str, Attack],
-    norm: Norm,
+    threat: Threat,
     was_training: bool,
     eot: int,
-    eps: float,
 ) -> list[Finding]:
     """Every finding about the model on the sample, and about the first attack, with the (largest) radius of the audit.
 
     `model` is in eval mode; `was_training` says how it came.
     """
     findings = [*_train_mode(was_training), *_range(model, sample), *_probabilities(sample)]
-    findings += _other_threat(model, norm, eps)
+    findings += _other_threat(model, threat)
     randomised = list(_randomised(model, sample, eot))
     findings += randomised
     gradient = None if getattr(model, "black_box", False) else _gradient(model, sample)
@@ -77,13 +76,13 @@ def inspect(
     attack = next(iter(attacks.values()), None)
     if attack is None or randomised or eot > 1:
         return findings
-    findings += _zero_radius(model, sample, attack, norm)
+    findings += _zero_radius(model, sample, attack, threat.ball)
     if gradient is None or not gradient.any():
         return findings
     if any(needs_gradient(each) for each in attacks.values()):
         findings += _unbounded(model, sample)
     if needs_gradient(attack):
-        findings += _loss(model, sample, attack, norm, eps)
+        findings += _loss(model, sample, attack, threat)
     return findings
 
 
@@ -106,15 +105,15 @@ def _train_mode(was_training: bool) -> Iterator[Finding]:
         )
 
 
-def _other_threat(model: nn.Module, norm: Norm, eps: float) -> Iterator[Finding]:
+def _other_threat(model: nn.Module, threat: Threat) -> Iterator[Finding]:
     trained = getattr(model, "trained_threat", None)
-    if trained is not None and trained != (norm, eps):
+    if trained is not None and trained != (threat.norm, threat.eps):
         wanted = f"--eps {exact(trained[1])} --norm {trained[0]}"
         yield Finding(
             "other_threat",
             "warning",
             f"The model was trained against {trained[0]} perturbations of at most {exact(trained[1])} and is audited "
-            f"against {norm} perturbations of at most {exact(eps)}.",
+            f"against {threat.norm} perturbations of at most {exact(threat.eps)}.",
             f"Where that is not what you want, audit it as it was trained: {wanted}.",
         )
 
@@ -197,11 +196,11 @@ def _gradient(model: nn.Module, sample: Sample) -> Tensor:
     return torch.autograd.grad(loss, x, allow_unused=True, materialize_grads=True)[0]
 
 
-def _zero_radius(model: nn.Module, sample: Sample, attack: Attack, norm: Norm) -> Iterator[Finding]:
+def _zero_radius(model: nn.Module, sample: Sample, attack: Attack, ball: Ball) -> Iterator[Finding]:
     few = torch.arange(len(sample.y), device=sample.y.device) < _FEW
-    rows = _begun(attack, model, sample, few, 0.0, norm)
+    rows = _begun(attack, model, sample, few, 0.0, ball)
     if attack.steps:
-        rows = attack.advance(model, rows, norm)
+        rows = attack.advance(model, rows, ball)
     x_adv = final_point(rows)
     with torch.no_grad():
         differing = model(x_adv).argmax(1) != sample.logits[few].argmax(1)
@@ -220,9 +219,9 @@ def _unbounded(model: nn.Module, sample: Sample) -> Iterator[Finding]:
     right = sample.logits.argmax(1) == sample.y
     if not right.any():
         return
-    rows = _begun(_UNBOUNDED, model, sample, right, 1.0, "linf")
+    rows = _begun(_UNBOUNDED, model, sample, right, 1.0, LINF)
     while len(rows["y"]) and int(rows["t"].max()) < _UNBOUNDED.steps:
-        rows = _UNBOUNDED.advance(model, rows, "linf")
+        rows = _UNBOUNDED.advance(model, rows, LINF)
         rows = select(rows, rows["logits"].argmax(1) == rows["y"])  # what is broken is done with
     survive, tried = len(rows["y"]), int(right.sum())
     if survive > max(_MAY_SURVIVE * tried, 1):
@@ -236,15 +235,15 @@ def _unbounded(model: nn.Module, sample: Sample) -> Iterator[Finding]:
         )
 
 
-def _loss(model: nn.Module, sample: Sample, attack: Attack, norm: Norm, eps: float) -> Iterator[Finding]:
+def _loss(model: nn.Module, sample: Sample, attack: Attack, threat: Threat) -> Iterator[Finding]:
     """Whether cross entropy is higher where the attack ends than where it begins."""
     few = torch.arange(len(sample.y), device=sample.y.device) < _FEW
-    rows = _begun(attack, model, sample, few, eps, norm)
+    rows = _begun(attack, model, sample, few, threat.eps, threat.ball)
     if "best" in rows:  # it looks for the nearest error, not for the largest loss
         return
     first = rows["x_adv"]
     for _ in range(min(attack.steps, _STEPS)):
-        rows = attack.advance(model, rows, norm)
+        rows = attack.advance(model, rows, threat.ball)
     with torch.no_grad():
         begin, end = (float(cross_entropy(model(x), rows["y"]).mean()) for x in (first, final_point(rows)))
     if end < begin:
@@ -257,8 +256,8 @@ def _loss(model: nn.Module, sample: Sample, attack: Attack, norm: Norm, eps: flo
         )
 
 
-def _begun(attack: Attack, model: nn.Module, sample: Sample, which: Tensor, eps: float, norm: Norm) -> Rows:
+def _begun(attack: Attack, model: nn.Module, sample: Sample, which: Tensor, eps: float, ball: Ball) -> Rows:
     """The attack's rows for some images of the sample, before the first step."""
     x, y = sample.x[which], sample.y[which]
     keys = rng.keys_from(torch.Generator().manual_seed(0), len(x), x.device)
-    return attack.begin(model, initial_rows(x, y, eps, keys), norm)
+    return attack.begin(model, initial_rows(x, y, eps, keys), ball)

@@ -30,7 +30,7 @@ from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.meta import Protocol
 from classwise.core.records import COLUMNS, Array
-from classwise.core.threat import Norm, choose, norms
+from classwise.core.threat import Ball, choose
 from classwise.data.images import Images, IntArray
 from classwise.engine.attack_copy import channels_last
 
@@ -40,13 +40,13 @@ class Verifier:
     """The untouched model's word on a point, and a check of the point itself. Softmax is averaged over `eot` calls."""
 
     model: Model
-    norm: Norm
+    ball: Ball
     eot: int = 1
 
     @torch.inference_mode()
     def __call__(self, tried: Tensor, x: Tensor, y: Tensor, eps: Tensor) -> dict[str, Tensor]:
         """Per-example columns of the records for the points `tried`; one that is not allowed is replaced by `x`."""
-        distance = norms(tried - x, self.norm)
+        distance = self.ball.norm(tried - x)
         outside = (distance > eps * (1 + 1e-5) + 1e-6) | (tried.flatten(1).amin(1) < 0) | (tried.flatten(1).amax(1) > 1)
         outside |= ~torch.isfinite(distance)
         # The clean image is always allowed, even where the data itself leaves [0,1]: that is a finding, not a break.
@@ -174,11 +174,11 @@ class ActiveSet:
         key = rng.keys(self.seed, index, 0) + rng.keys(self.seed, torch.from_numpy(restart), 1)
         eps = torch.from_numpy(self.eps[place]).to(x.dtype).to(self.device)
         number = torch.from_numpy(restart).to(self.device)
-        rows = self.attack.begin(self.fast, initial_rows(x, y, eps, key.to(self.device), number), self.verifier.norm)
+        rows = self.attack.begin(self.fast, initial_rows(x, y, eps, key.to(self.device), number), self.verifier.ball)
         return {**rows, "place": torch.from_numpy(place).to(self.device)}
 
     def _advance(self, active: Rows) -> Rows:
-        moved = self.attack.advance(self.fast, active, self.verifier.norm)
+        moved = self.attack.advance(self.fast, active, self.verifier.ball)
         self.outcome.passes += int(_spent(moved).sum() - _spent(active).sum())
         require_finite(moved["logits"])
         if "best" in moved:

@@ -17,7 +17,7 @@ from classwise.core.errors import UserError
 from classwise.core.meta import AttackInfo, Coverage, Meta, Protocol
 from classwise.core.records import CLEAN, Array
 from classwise.core.run_folder import AuditFolder
-from classwise.core.threat import Norm
+from classwise.core.threat import Threat
 from classwise.data.images import Images
 from classwise.engine.attack_copy import AttackCopy, channels_last
 from classwise.engine.operations import operations
@@ -49,6 +49,7 @@ class BatchPlan:
 class Evaluation:
     """Everything an evaluation needs; `fast` proposes, `model` decides.
 
+    threat: the norm, and the largest radius.
     eps: one radius per example, for the attacks that have none of their own in `radii`.
     after: the attack whose broken examples an attack starts from, because they are broken for it too: the same attack
         at a smaller radius. Others start from what is misclassified already.
@@ -58,7 +59,7 @@ class Evaluation:
     fast: AttackCopy
     images: Images
     attacks: Mapping[str, Attack]
-    norm: Norm
+    threat: Threat
     eps: Array
     meta: Meta
     plan: BatchPlan

@@ -79,7 +79,7 @@ def _write_points(
     moved = (exact != clean).reshape(len(exact), -1).any(axis=1)
     found = np.flatnonzero((outcome.columns["prediction"][keep] != part.labels) & moved)
     exact, clean, broken = exact[found], clean[found], part.take(found)
-    verifier = Verifier(job.model, job.norm, job.eot)
+    verifier = Verifier(job.model, job.threat.ball, job.eot)
     prediction = np.zeros(len(found), np.int64)
     for rows in (
         np.arange(len(found))[begin : begin + job.plan.batch] for begin in range(0, len(found), job.plan.batch)

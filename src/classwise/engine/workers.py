@@ -75,7 +75,7 @@ def _share_out(
             job.report(name, finished)
 
     def work(mine: IntArray, own: AttackResult) -> None:
-        verifier = Verifier(replica(job.model) if workers > 1 else job.model, job.norm, job.eot)
+        verifier = Verifier(replica(job.model) if workers > 1 else job.model, job.threat.ball, job.eot)
         fast = replica(job.fast) if workers > 1 else unsettled(job.fast)
         try:
             ActiveSet(

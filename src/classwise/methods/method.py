@@ -10,7 +10,7 @@ every checkpoint.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import torch
@@ -22,7 +22,7 @@ from classwise.core import spec
 from classwise.core.errors import UserError, index_of
 from classwise.core.records import Records
 from classwise.core.spec import NonNegative, Positive
-from classwise.core.threat import Norm
+from classwise.core.threat import Threat
 
 State: TypeAlias = dict[str, Tensor]
 
@@ -44,7 +44,7 @@ class Batch:
     """What a method is given of a batch.
 
     key: each example's random numbers (classwise.core.rng), new in every epoch.
-    eps: each example's radius, before the class's margin.
+    eps: each example's radius, before the class's margin. threat: its norm, and the radius of all.
     fast: the current weights in eval mode, batch-norm folded, without parameter gradients: for attacks.
     epoch: epochs done so far, the fraction of the current one included. epochs: how many there will be.
     x_adv: what `attack` returned.
@@ -57,7 +57,7 @@ class Batch:
     key: Tensor
     eps: Tensor
     fast: Model
-    norm: Norm = "linf"
+    threat: Threat = field(default_factory=Threat)
     epoch: float = 0.0
     epochs: int = 1
     x_adv: Tensor | None = None
@@ -165,7 +165,7 @@ def craft(
     """The attack's images for the batch: radius margin_y·ε (or `eps`, one for each example), logits times scale/T_y."""
     factor = (scale / state["temperature"][batch.y])[:, None]
     radius = state["margin"][batch.y] * batch.eps if eps is None else eps
-    return attacks.craft(attack, lambda x: model(x) * factor, batch.x, batch.y, radius, batch.norm, key=batch.key)
+    return attacks.craft(attack, lambda x: model(x) * factor, batch.x, batch.y, batch.threat, eps=radius, key=batch.key)
 
 
 def logits(model: nn.Module, x: Tensor, batch: Batch, state: State) -> Tensor:

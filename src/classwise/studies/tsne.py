@@ -225,7 +225,7 @@ def _vectors(module: nn.Module, images: Images, threat: Threat, attack: str, see
         rows = np.arange(begin, min(begin + _BATCH, len(images)))
         x, y = (tensor.to(device) for tensor in images.batch(rows))
         key = rng.keys(seed, torch.from_numpy(images.positions[rows]).to(device))
-        adversarial = craft(ready, module, x, y, threat.eps, threat.norm, key=key)
+        adversarial = craft(ready, module, x, y, threat, key=key)
         with torch.no_grad():
             for kind, batch in zip(_KINDS, (x, adversarial), strict=True):
                 found[kind].append(features(batch).double().cpu().numpy())

@@ -175,7 +175,7 @@ def _check_overfitting(training: Training, phase: PhaseData, state: TrainingStat
     train_step, recipe = training.train_step, training.train_step.recipe
     rows = phase.source.batches(state.epoch - 1, phase.batch, recipe.train.seed)[0]
     batch = train_step.prepare(phase.source.read(rows), phase.augment, state.epoch - 1, 0.0)
-    x_adv = craft(_CHECK, batch.fast, batch.x, batch.y, batch.eps, batch.norm, key=batch.key)
+    x_adv = craft(_CHECK, batch.fast, batch.x, batch.y, batch.threat, eps=batch.eps, key=batch.key)
     with torch.no_grad():
         now = float((batch.fast(x_adv).argmax(1) == batch.y).float().mean())
     if state.pgd_accuracy is not None and now < state.pgd_accuracy - drop:

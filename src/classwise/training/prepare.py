@@ -14,6 +14,7 @@ from classwise import attacks as attack_files
 from classwise import methods
 from classwise.core.errors import UserError
 from classwise.core.run_folder import TrainingFolder
+from classwise.core.threat import Threat
 from classwise.data import from_user
 from classwise.data import load as load_data
 from classwise.data.images import Images
@@ -195,8 +196,7 @@ def _validation(chosen: Recipe, held_out: Images | None, processes: Processes) -
         attacks=named,
         own=own,
         protocol=part.protocol,
-        norm=threat.norm,
-        eps=eps,
+        threat=Threat(threat.norm, eps),
         seed=chosen.train.seed,
         processes=processes,
     )

@@ -12,7 +12,7 @@ from torch import nn
 from classwise.attacks.attack import Attack, for_classes
 from classwise.core.meta import Meta, Protocol
 from classwise.core.records import CLEAN, Records
-from classwise.core.threat import Norm
+from classwise.core.threat import Threat
 from classwise.data.images import Images
 from classwise.engine import evaluation, run
 from classwise.engine.attack_copy import SyncedAttackCopy
@@ -28,8 +28,7 @@ class Validation:
     attacks: Mapping[str, Attack]
     own: Mapping[str, Attack]
     protocol: Protocol
-    norm: Norm
-    eps: float
+    threat: Threat
     seed: int
     processes: Processes
 
@@ -53,14 +52,14 @@ class Validation:
             meta = Meta(
                 class_names=mine.class_names,
                 superclasses=mine.superclasses,
-                norm=self.norm,
-                eps=self.eps,
+                norm=self.threat.norm,
+                eps=self.threat.eps,
                 seed=self.seed,
                 attacks=infos,
             )
-            radii = np.full(len(mine), self.eps)
+            radii = np.full(len(mine), self.threat.eps)
             job = evaluation.Evaluation(
-                model, fast, mine, fitted, self.norm, radii, meta, plan, device, protocol, report=report
+                model, fast, mine, fitted, self.threat, radii, meta, plan, device, protocol, report=report
             )
             found = run.evaluate(job)
             parts.append(found if not parts else _without_clean(found))

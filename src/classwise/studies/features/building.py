@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from classwise.attacks.attack import value_and_gradient
 from classwise.auditing.inputs import device_of, module_of
 from classwise.core.losses import cross_entropy
-from classwise.core.threat import project, steepest_step
+from classwise.core.threat import L2
 from classwise.data import load as load_data
 from classwise.data.arrays import save
 from classwise.engine.attack_copy import accelerate
@@ -73,7 +73,7 @@ def inverted(features: Callable[[Tensor], Tensor], x: Tensor, start: Tensor, ste
         nearer = distance < least
         best = torch.where(nearer[:, None, None, None], point, best)
         least = torch.where(nearer, distance, least)
-        point = steepest_step(point, gradient, step, "l2").clamp(0, 1)
+        point = L2.step(point, gradient, step).clamp(0, 1)
     return best
 
 
@@ -84,5 +84,5 @@ def toward(
     point = x
     for _ in range(iterations):
         _, gradient = value_and_gradient(model, point, lambda z: -cross_entropy(z, target))
-        point = project(steepest_step(point, gradient, step, "l2"), x, eps, "l2")
+        point = L2.project(L2.step(point, gradient, step), x, eps)
     return point

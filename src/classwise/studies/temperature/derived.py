@@ -107,7 +107,7 @@ def _followed(attack: str, module: nn.Module, image: Images, threat: Threat, see
     (own,) = parse(attack).values()
     rows, found = _started(attack, module, image, threat, seed), []
     for step in range(own.steps + 1):
-        rows = own.advance(module, rows, threat.norm) if step else rows
+        rows = own.advance(module, rows, threat.ball) if step else rows
         with torch.no_grad():
             found.append(module(rows["x_adv"])[0].softmax(0).tolist())
     return found
@@ -132,4 +132,4 @@ def _started(attack: str, module: nn.Module, images: Images, threat: Threat, see
     index = torch.from_numpy(images.positions)
     key = rng.keys(seed, index, 0) + rng.keys(seed, torch.zeros_like(index), 1)
     (own,) = parse(attack).values()
-    return own.begin(module, initial_rows(x, y, threat.eps, key.to(device)), threat.norm)
+    return own.begin(module, initial_rows(x, y, threat.eps, key.to(device)), threat.ball)
