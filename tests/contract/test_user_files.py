@@ -77,8 +77,10 @@ def gini(records):
 from torch import nn
 
 
-def make(num_classes, in_channels):
-    return nn.Sequential(nn.Conv2d(in_channels, 4, 3, 2), nn.Tanh(), nn.Flatten(), nn.Linear(36, num_classes))
+def make(num_classes, in_channels, width=4):
+    return nn.Sequential(
+        nn.Conv2d(in_channels, width, 3, 2), nn.Tanh(), nn.Flatten(), nn.Linear(9 * width, num_classes)
+    )
 """,
     "halves.py": '''
 import numpy as np
@@ -173,7 +175,7 @@ def classwise(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 def audit(*more: str) -> list[str]:
-    return ["audit", "--model", "net.py:make", "--data", "digits", "--per-class", "4", "--eps", "0.1", *more]
+    return ["audit", "--model", "net.py:make,width=3", "--data", "digits", "--per-class", "4", "--eps", "0.1", *more]
 
 
 @pytest.fixture

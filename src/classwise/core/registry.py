@@ -116,7 +116,8 @@ class Registry:
 
         besides: settings that the error for an unknown one also names.
         """
-        hints = typing.get_type_hints(function, include_extras=True)
+        annotated = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+        hints = typing.get_type_hints(annotated, include_extras=True)
         taken = {name: each for name, each in inspect.signature(function).parameters.items() if name not in self.given}
         spec.check_keys(options, {**taken, **dict.fromkeys(besides)}, owner)
         kinds = {name: hints.get(name, _kind_of(each.default)) for name, each in taken.items()}

@@ -1,9 +1,9 @@
-"""Models from a user's own Python file: ``path/to/file.py:factory``."""
+"""Models from a Python file of the user's: ``path/to/file.py:factory``, with settings after commas."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +11,20 @@ from torch import nn
 
 from classwise.core.errors import UserError, unknown
 from classwise.core.user_files import import_file, importing_from
+from classwise.models.registry import REGISTRY
 
 
-def load_factory(path: Path, name: str, **arguments: Any) -> nn.Module:
-    """What `name` in the file makes, called with those of the `arguments` that its signature names."""
+def load_factory(where: str, settings: Mapping[str, str], **arguments: Any) -> nn.Module:
+    """What ``file.py:name`` makes, called with its settings and those of the `arguments` that its signature names."""
+    path, name = Path(where.rpartition(":")[0]), where.rpartition(":")[2]
     if not path.is_file():
         raise UserError(f"no Python file {str(path)!r} to take the model {name!r} from.")
-    where = f"{path}:{name}"
     with importing_from(path.resolve().parent):
         try:
             module = import_file(path)
             factory = getattr(module, name, None)
-            model = factory if isinstance(factory, nn.Module) or factory is None else _call(factory, where, arguments)
+            made = isinstance(factory, nn.Module) or factory is None
+            model = factory if made else _call(factory, where, settings, arguments)
         except UserError:
             raise
         except (Exception, SystemExit) as error:
@@ -35,11 +37,12 @@ def load_factory(path: Path, name: str, **arguments: Any) -> nn.Module:
     return model
 
 
-def _call(factory: Any, where: str, arguments: dict[str, Any]) -> Any:
+def _call(factory: Any, where: str, settings: Mapping[str, str], arguments: dict[str, Any]) -> Any:
     if not callable(factory):
         raise UserError(f"{where} is a {type(factory).__name__}, expected a function or class that makes the model.")
     parameters = inspect.signature(factory).parameters
     given = {key: value for key, value in arguments.items() if key in parameters and value is not None}
+    given |= REGISTRY.arguments(factory, settings, where)
     needed = [key for key, value in parameters.items() if _is_needed(value) and key not in given]
     if needed:
         raise UserError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from torch import nn
 
 from classwise.core.arguments import checked
 from classwise.core.errors import UserError
-from classwise.core.spec import Seed, convert
+from classwise.core.spec import Seed, convert, split
 from classwise.core.trust import require_trust, trusting
 from classwise.core.user_files import IN_FILE
 from classwise.models import registry
@@ -25,6 +26,7 @@ from classwise.models.programs import kind_of_program, load_program
 from classwise.models.weights import load_state, load_weights
 
 PROGRAM = "program:"
+_FACTORY = re.compile(IN_FILE.pattern + r"(?:,.*)?")  # settings follow after commas
 FILES = (".pt", ".pth", ".ts", ".pt2", ".ckpt", ".tar", ".safetensors", ".bin", ".pkl")
 
 
@@ -42,8 +44,8 @@ def load_model(
     """The model of a spec, with weights if given, in eval mode on `device` (default: where it is, or the CPU).
 
     A spec is a module as it is; a built-in network (``resnet-18``, ``wideresnet:depth=34,width=10``); a function or
-    class in a file (``net.py:make``); ``torchvision:…``, ``timm:…`` or ``robustbench:…``; a TorchScript or exported
-    program (``program:FILE``); a checkpoint of classwise; or a black box, which has no gradient (``net.onnx``,
+    class in a file (``net.py:make,width=8``); ``torchvision:…``, ``timm:…`` or ``robustbench:…``; a TorchScript or
+    exported program (``program:FILE``); a checkpoint of classwise; or a black box, which has no gradient (``net.onnx``,
     ``https://host/path``, ``callable:file.py:name``, ``sklearn:file.py:name``, a function or an estimator). `normalize`
     puts a normalising layer in front: a known name, text such as ``mean=0.5,std=0.25``, or a pair (mean, std). Initial
     weights are drawn from `seed`, leaving the global generator alone. trust: also load files that run code without
@@ -70,8 +72,8 @@ def _build(
         if not fetch:
             raise UserError("a black box brings its own weights; leave weights out.")
         return load_black_box(spec, normalize)
-    if factory := IN_FILE.fullmatch(spec):
-        model = load_factory(Path(factory["path"]), factory["name"], num_classes=num_classes, in_channels=in_channels)
+    if _FACTORY.fullmatch(spec):
+        model = load_factory(*split(spec), num_classes=num_classes, in_channels=in_channels)
         return normalized(model, normalize)
     if spec.partition(":")[0] in LIBRARIES:
         return load_external(spec, num_classes, in_channels, normalize, fetch)
@@ -137,4 +139,4 @@ def names_code(spec: str) -> bool:
 def _is_code(spec: str) -> bool:
     """Whether a spec names code: neither another checkpoint nor something unknown."""
     program = spec.startswith(PROGRAM) or kind_of_program(Path(spec)) is not None
-    return program or IN_FILE.fullmatch(spec) is not None or spec.partition(":")[0] in LIBRARIES
+    return program or _FACTORY.fullmatch(spec) is not None or spec.partition(":")[0] in LIBRARIES

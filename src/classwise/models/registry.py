@@ -20,25 +20,25 @@ _SIZE, _LENGTH = Bounds(least=1, most=10**6), Bounds(least=1, most=2000)  # of l
 _LARGE, _MOST = 2**11, 2**33  # a setting from which on the parameters are counted first, and how many there may be
 
 
-_REGISTRY = Registry(
+REGISTRY = Registry(
     kind="model", plural="models", package=networks.__name__, functions=("build",), given=("num_classes",)
 )
-names, describe = _REGISTRY.names, _REGISTRY.describe
+names, describe = REGISTRY.names, REGISTRY.describe
 
 
 def usage(name: str) -> str:
     """The arguments of a network with their defaults."""
-    return f"{_REGISTRY.usage(name)}, head=linear"
+    return f"{REGISTRY.usage(name)}, head=linear"
 
 
 def _separate(written: str) -> tuple[str, str | None]:
     """``wideresnet-34-10`` as its name and the numbers after it."""
-    return (written, None) if _REGISTRY.knows(written) else leading(written)
+    return (written, None) if REGISTRY.knows(written) else leading(written)
 
 
 def knows(spec: str) -> bool:
     """Whether a spec names a built-in network, or one of an installed package."""
-    return _REGISTRY.knows(_separate(spec.partition(":")[0].strip())[0])
+    return REGISTRY.knows(_separate(spec.partition(":")[0].strip())[0])
 
 
 def construct(
@@ -51,7 +51,7 @@ def construct(
     """
     written, options = split(spec)
     name, numbers = _separate(written)
-    make = _REGISTRY.find(name).object
+    make = REGISTRY.find(name).object
     settings: dict[str, Any] = {**_leading_settings(name, make, numbers), **options}
     for key, value in (("num_classes", num_classes), ("in_channels", in_channels)):
         if value is not None:
