@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from classwise.attacks.attack import Model, Rows
 from classwise.attacks.fgsm import Fgsm
-from classwise.core.threat import Norm
+from classwise.core.threat import Ball
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Darker(Fgsm):
 
     part: float = 1.0
 
-    def begin(self, model: Model, rows: Rows, norm: Norm) -> Rows:
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         radius = self.part * rows["eps"][:, None, None, None]
         return {**rows, "x_adv": (rows["x"] - radius).clamp(0, 1)}
 

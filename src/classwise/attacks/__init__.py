@@ -17,7 +17,7 @@ from classwise.attacks.attack import Attack, Model, Rows, craft
 from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.core.registry import Registry
-from classwise.core.user_files import IN_FILE
+from classwise.core.user_files import IN_FILE, take
 
 __all__ = ["Attack", "Model", "Rows", "craft", "describe", "name_of", "names", "parse", "settings", "usage", "written"]
 
@@ -36,8 +36,8 @@ _REGISTRY = Registry(
     kind="attack",
     plural="attacks",
     package=__name__,
-    accepts=lambda item: callable(item),
-    expected="a frozen dataclass with begin and advance, or a function (model, x, y) -> x_adv",
+    accepts=_is_class,
+    expected="a frozen dataclass with begin and advance",
 )
 describe, usage, name_of = _REGISTRY.describe, _REGISTRY.usage, _REGISTRY.name_of
 
@@ -61,7 +61,8 @@ def has_suite(attacks: str | Attack | Sequence[str | Attack]) -> bool:
 def _class_in(text: str) -> Any:
     """The class that a spec names; None for a function of a file and an attack of another library."""
     name, _ = spec.leading(spec.split(text)[0])
-    if foreign.is_foreign(text) and not (IN_FILE.fullmatch(name) and _is_class(attack_class(name))):
+    in_file = IN_FILE.fullmatch(name)
+    if foreign.is_foreign(text) and not (in_file and _is_class(take(in_file["path"], in_file["name"], "attack")[0])):
         return None
     return attack_class(name)
 
