@@ -21,6 +21,7 @@ from classwise import attacks, methods, metrics
 from classwise.cli.main import app
 from doc_blocks import PAGES, ROOT, blocks, commands, inline_commands, links
 from doc_runs import NOT_RUN, Page, check, check_classwise, whole
+from for_each import for_each
 from stand_ins import STAND_INS
 
 #: Why a block may say that it is only checked.
@@ -28,6 +29,7 @@ REASONS = {"synopsis", "your own files", "many processes"}
 LANGUAGES = {"console", "json", "python", "text", "toml"}
 
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+on_every_page = for_each("page", PAGES)
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ def test_a_wrong_command_is_noticed(wrong: str, capsys: pytest.CaptureFixture[st
         check(whole(words), capsys)
 
 
-@by_page
+@on_every_page
 def test_commands_in_the_text_exist(page: Path) -> None:
     for line, text in inline_commands(page):
         name, *rest = text.split()[1:]
@@ -113,7 +115,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert sorted(shown) == sorted(there)
 
 
-@by_page
+@on_every_page
 def test_links_lead_to_files(page: Path) -> None:
     dead = [target for target in links(page) if not (page.parent / target).exists()]
     assert not dead

@@ -17,6 +17,7 @@ from classwise.attacks.pgd import Pgd, Start, choose_target, random_start
 from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.threat import L2, LINF, Norm, Threat, ball_of
+from for_each import for_each
 
 Linear = Callable[..., Model]
 Iterates = Callable[..., list[Rows]]
@@ -193,9 +194,9 @@ def test_an_unclamped_start_leaves_the_pixel_range_until_the_first_step(
     assert torch.equal(loose[0]["x_adv"].clamp(0, 1), tight[0]["x_adv"])
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2"])
-@pytest.mark.parametrize("start", ["uniform", "gaussian", "none"])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@for_each("norm", ["linf", "l2"])
+@for_each("start", ["uniform", "gaussian", "none"])
+@for_each("dtype", [torch.float16, torch.float32, torch.float64])
 def test_a_start_has_the_type_of_the_images(norm: Norm, start: Start, dtype: torch.dtype) -> None:
     x = torch.full((3, 4), 0.5, dtype=dtype)
     assert random_start(x, torch.full((3,), 0.1, dtype=dtype), torch.arange(3), ball_of(norm), start).dtype == dtype

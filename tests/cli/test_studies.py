@@ -15,6 +15,7 @@ from classwise.cli.main import app
 from classwise.core.errors import UserError
 from classwise.studies.homing import Homing
 from classwise.studies.runner.options import options
+from for_each import for_each
 from quick import QUICK as CHANGES
 
 QUICK = ("--per-class", "3", "--attack", "pgd-2", "--no-progress")
@@ -103,7 +104,7 @@ def test_a_finished_run_folder_stands_for_a_job(models: dict[str, Path], tmp_pat
         run(*command[:-1], str(tmp_path / "other"), "--use", f"madry={models['standard']}")
 
 
-@pytest.mark.parametrize("name", studies.names())
+@for_each("name", studies.names())
 def test_every_option_of_a_study_is_explained(name: str) -> None:
     for option in options(studies.study_class(name)):
         assert len(option.meaning.split()) > 1, f"{name} {option.flag}: {option.meaning!r}"

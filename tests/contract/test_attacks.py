@@ -7,7 +7,7 @@ import importlib
 import inspect
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from classwise import attacks
 from classwise.attacks.attack import Attack, Rows, final_point, finished, initial_rows, join, select
 from classwise.core import rng, spec
 from classwise.core.threat import Norm, Threat, ball_of
+from for_each import for_each
 
 BUDGET = {"steps": 4, "draws": 4, "iterations": 8, "targets": 2, "queries": 20, "rounds": 4, "population": 8}
 VARIANTS: list[dict[str, Any]] = [
@@ -64,20 +65,26 @@ WITHOUT = {"kl_pgd": {"start", "target"}}  # settings of a family that one of it
 DRAWN = {"nattack", "square", "transfer"}  # always start at random, without a setting that says so
 
 
-def cases() -> Iterator[Any]:
-    for name in attacks.names():
-        (attack,) = attacks.parse(name, **BUDGET).values()
-        attack = on(NET, attack)
-        for variant in VARIANTS:
-            if set(variant) <= set(attacks.settings(attack)) - WITHOUT.get(name, set()):
-                made = dataclasses.replace(attack, **variant)  # type: ignore[type-var]
-                for norm in ONLY.get(name, tuple(EPS)):
-                    text = ",".join(f"{key}={value}" for key, value in variant.items())
-                    yield pytest.param(made, norm, id=f"{name}-{text}-{norm}" if text else f"{name}-{norm}")
+def cases(name: str) -> Iterator[tuple[Attack, Norm]]:
+    (attack,) = attacks.parse(name, **BUDGET).values()
+    attack = on(NET, attack)
+    for variant in VARIANTS:
+        if set(variant) <= set(attacks.settings(attack)) - WITHOUT.get(name, set()):
+            made = dataclasses.replace(attack, **variant)  # type: ignore[type-var]
+            yield from ((made, norm) for norm in ONLY.get(name, tuple(EPS)))
 
 
-every_attack = pytest.mark.parametrize(("attack", "norm"), list(cases()))
-every_name = pytest.mark.parametrize("name", attacks.names())
+def every_attack(check: Callable[[Attack, Norm], None]) -> Callable[[str], None]:
+    """One test of each attack, in both norms and with its main settings."""
+
+    @pytest.mark.parametrize("name", attacks.names())
+    def test(name: str) -> None:
+        for_each(("attack", "norm"), cases(name))(check)()
+
+    return test
+
+
+every_name = for_each("name", attacks.names())
 
 
 def batch() -> tuple[Tensor, Tensor]:

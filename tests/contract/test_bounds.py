@@ -17,6 +17,7 @@ from classwise.core.errors import UserError
 from classwise.core.spec import Bounds
 from classwise.models import black_box, http
 from classwise.training import augment, averaging, awp, optimizer, recipe, schedule
+from for_each import for_each
 
 KINDS: list[type[Any]] = [
     *(attacks.attack_class(name) for name in attacks.names()),
@@ -54,7 +55,7 @@ def fields() -> Iterator[tuple[type[Any], str, Any]]:
 NUMBERS = [(cls, name, kind) for cls, name, kind in fields() if any(True for _ in numbers(kind))]
 
 
-@pytest.mark.parametrize(("cls", "name", "kind"), NUMBERS)
+@for_each(("cls", "name", "kind"), NUMBERS)
 def test_every_number_has_bounds(cls: type[Any], name: str, kind: Any) -> None:
     assert None not in list(numbers(kind)), (
         f"{cls.__name__}.{name} is a number without Bounds; Unbounded says it has none"
@@ -73,7 +74,7 @@ def outside(bounds: Bounds) -> Iterator[float]:
         yield bounds.below
 
 
-@pytest.mark.parametrize(("cls", "name", "kind"), NUMBERS)
+@for_each(("cls", "name", "kind"), NUMBERS)
 def test_what_is_outside_is_refused_in_python_and_in_specs(cls: type[Any], name: str, kind: Any) -> None:
     bounds = next(found for found in numbers(kind) if found is not None)
     for value in (*outside(bounds), math.nan, math.inf, True, 1j, "many", [[]]):

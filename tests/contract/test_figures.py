@@ -20,6 +20,7 @@ from classwise.core.meta import AttackInfo
 from classwise.core.records import CLEAN
 from classwise.results.audit_result import Audit
 from classwise.show import figures
+from for_each import for_each
 
 ODD_NAMES = (
     "<script>alert(1)</script>",
@@ -87,7 +88,7 @@ def svg(chart: Any, folder: Path, width: Any = None) -> str:
     return figures.save(chart, folder / "figure.svg", width).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", figures.names())
+@for_each("name", figures.names())
 def test_describes_itself_in_a_line(name: str) -> None:
     assert 20 < len(figures.describe(name)) <= 120
     assert figures.describe(name).endswith((".", "?"))

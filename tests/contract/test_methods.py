@@ -16,6 +16,7 @@ from classwise.core import rng
 from classwise.core.threat import LINF
 from classwise.engine.attack_copy import follow
 from classwise.methods import Batch, Method
+from for_each import for_each
 
 NAMES = ("ant", "bee", "cat")
 EPS = 0.1
@@ -163,7 +164,7 @@ def test_global_random_state_is_left_alone(name: str) -> None:
 
 
 @every_method
-@pytest.mark.parametrize("field", ["weight", "margin", "temperature"])
+@for_each("field", ["weight", "margin", "temperature"])
 def test_bad_class_vectors_are_refused(name: str, field: str) -> None:
     change: Callable[[object], Method] = lambda value: dataclasses.replace(make(name), **{field: value})  # noqa: E731
     with pytest.raises(cw.UserError, match=f"{field} has 2 values, but there are 3 classes"):

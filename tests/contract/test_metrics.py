@@ -17,6 +17,7 @@ from classwise.core.errors import UserError
 from classwise.core.meta import AttackInfo, Meta
 from classwise.core.per_class import PerClass
 from classwise.core.records import Records
+from for_each import for_each
 
 NAMES = ("cat", "dog", "car", "ship", "bird")
 GROUPS = {"animals": ("cat", "dog", "bird"), "vehicles": ("car", "ship")}
@@ -112,32 +113,32 @@ def assert_same(left, right) -> None:
         assert left == right
 
 
-@pytest.mark.parametrize("name", metrics.names())
+@for_each("name", metrics.names())
 def test_is_described(name):
     assert 10 < len(metrics.describe(name)) <= 120
     assert metrics.describe(name).endswith(".")
 
 
-@pytest.mark.parametrize("name", metrics.names())
+@for_each("name", metrics.names())
 def test_row_order_does_not_matter(name):
     assert_same(by_name(measure(name, lambda r: r), NAMES), by_name(measure(name, shuffled), NAMES))
 
 
-@pytest.mark.parametrize("name", metrics.names())
+@for_each("name", metrics.names())
 def test_class_order_does_not_matter(name):
     renamed = renumbered(draw(0)).class_names
     assert renamed != NAMES
     assert_same(by_name(measure(name, lambda r: r), NAMES), by_name(measure(name, renumbered), renamed))
 
 
-@pytest.mark.parametrize("name", sorted(set(metrics.names()) - COUNTS_OUTPUTS))
+@for_each("name", sorted(set(metrics.names()) - COUNTS_OUTPUTS))
 def test_absent_class_changes_nothing_for_the_others(name):
     wider = with_absent(draw(0)).class_names
     expected = by_name(measure(name, lambda r: r), NAMES)
     assert_same(expected, by_name(measure(name, with_absent), wider, drop=["absent"]))
 
 
-@pytest.mark.parametrize("name", metrics.names())
+@for_each("name", metrics.names())
 def test_does_not_change_its_input(name):
     records = draw(0)
     before = records.frame.copy()
@@ -145,7 +146,7 @@ def test_does_not_change_its_input(name):
     pd.testing.assert_frame_equal(records.frame, before)
 
 
-@pytest.mark.parametrize("name", metrics.names())
+@for_each("name", metrics.names())
 def test_refuses_the_rows_of_an_attack_that_saw_only_some_examples(name):
     def partial(records: Records) -> Records:
         meta = dataclasses.replace(records.meta, attacks={"pgd": AttackInfo(coverage="standing")})

@@ -15,6 +15,7 @@ from classwise.data import cifar100_c, corruptions
 from classwise.data import load as load_data
 from classwise.data.corruption import corrupt
 from classwise.data.images import ArrayPixels, Images
+from for_each import for_each
 
 
 def pictures(count: int = 6, side: int = 32, channels: int = 3) -> Images:
@@ -45,7 +46,7 @@ def test_fifteen_are_the_benchmark_and_four_are_extra() -> None:
     assert corruptions.category("spatter") == "weather"
 
 
-@pytest.mark.parametrize("kind", corruptions.NAMES)
+@for_each("kind", corruptions.NAMES)
 def test_each_corruption_changes_images_and_gives_whole_levels(kind: str) -> None:
     clean = pictures()
     before = everything(clean)
@@ -58,7 +59,7 @@ def test_each_corruption_changes_images_and_gives_whole_levels(kind: str) -> Non
     torch.testing.assert_close(everything(clean), before, msg="the clean images were written to")
 
 
-@pytest.mark.parametrize("kind", corruptions.NAMES)
+@for_each("kind", corruptions.NAMES)
 def test_an_image_is_corrupted_alike_in_every_batch(kind: str) -> None:
     made = corrupt(pictures(), kind, 4, seed=3)
     whole = everything(made)
@@ -82,7 +83,7 @@ RANDOM = sorted(
 )
 
 
-@pytest.mark.parametrize("kind", corruptions.NAMES)
+@for_each("kind", corruptions.NAMES)
 def test_the_seed_matters_where_there_is_chance(kind: str) -> None:
     first, second = (everything(corrupt(pictures(), kind, 3, seed=seed)) for seed in (0, -1))
     assert (rms(first, second) > 0) == (kind in RANDOM)
@@ -111,7 +112,7 @@ GROWING = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", GROWING)
+@for_each("kind", GROWING)
 def test_distance_grows_with_severity(kind: str) -> None:
     clean = pictures(24)
     distances = [rms(everything(clean), everything(corrupt(clean, kind, s))) for s in corruptions.SEVERITIES]
@@ -119,14 +120,14 @@ def test_distance_grows_with_severity(kind: str) -> None:
     assert distances[4] > 1.3 * distances[0]
 
 
-@pytest.mark.parametrize("side", [8, 20, 64])
-@pytest.mark.parametrize("kind", corruptions.NAMES)
+@for_each("side", [8, 20, 64])
+@for_each("kind", corruptions.NAMES)
 def test_other_sizes_are_served(kind: str, side: int) -> None:
     clean = pictures(2, side)
     assert everything(corrupt(clean, kind, 5)).shape == (2, 3, side, side)
 
 
-@pytest.mark.parametrize("kind", corruptions.NAMES)
+@for_each("kind", corruptions.NAMES)
 def test_grey_images_are_served_or_refused(kind: str) -> None:
     grey = pictures(2, 16, channels=1)
     if kind in corruptions.COLOUR_ONLY:

@@ -11,6 +11,7 @@ from classwise import data
 from classwise.core.errors import UserError
 from classwise.data import load as load_data
 from classwise.data.images import Images
+from for_each import for_each
 
 PUBLIC = [
     "arrays", "background_mnist", "cifar10", "cifar100", "cifar100_c", "cifar10_c", "coloured", "corruption", "digits",
@@ -22,14 +23,14 @@ def test_names_are_the_files_that_load() -> None:
     assert data.names() == PUBLIC
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@for_each("name", PUBLIC)
 def test_every_data_set_is_described_in_one_line(name: str) -> None:
     line = data.describe(name)
     assert 20 < len(line) <= 120
     assert "\n" not in line
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@for_each("name", PUBLIC)
 def test_every_load_has_the_common_arguments(name: str) -> None:
     parameters = inspect.signature(data._REGISTRY.find(name).object).parameters
     assert list(parameters)[:3] == ["root", "split", "download"]
@@ -37,7 +38,7 @@ def test_every_load_has_the_common_arguments(name: str) -> None:
     assert parameters["download"].default is False
 
 
-@pytest.mark.parametrize("name", sorted(set(PUBLIC) - {"arrays", "digits"}))
+@for_each("name", sorted(set(PUBLIC) - {"arrays", "digits"}))
 def test_missing_data_names_the_path_and_the_remedy(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         load_data(name, root=tmp_path / "nowhere")
@@ -47,13 +48,13 @@ def test_missing_data_names_the_path_and_the_remedy(name: str, tmp_path: Path) -
 
 
 # The splits of a data set made of another one are that one's.
-@pytest.mark.parametrize("name", sorted(set(PUBLIC) - {"arrays", "folder", "coloured", "corruption", "replaced"}))
+@for_each("name", sorted(set(PUBLIC) - {"arrays", "folder", "coloured", "corruption", "replaced"}))
 def test_an_unknown_split_gives_the_near_miss(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"unknown split of {name} 'tets'; did you mean 'test'"):
         load_data(name, root=tmp_path, split="tets")
 
 
-@pytest.mark.parametrize("name", ["cifar10", "cifar100", "stl10"])
+@for_each("name", ["cifar10", "cifar100", "stl10"])
 def test_superclasses_share_out_all_classes(name: str) -> None:
     module = data._REGISTRY.find(name).module
     members = [member for group in module.SUPERCLASSES.values() for member in group]

@@ -18,6 +18,7 @@ from classwise.methods.dafa import Dafa
 from classwise.methods.madry import Madry
 from classwise.methods.rst import Rst
 from classwise.methods.trades import Trades
+from for_each import for_each
 
 ATTACKING = [name for name in methods.names() if issubclass(methods.method_class(name), Madry)]
 OWN = {"he_cmp": {"first_p": 0.5}}  # above one in three classes
@@ -44,8 +45,8 @@ def first_point(method: methods.Method, start: dict[str, Any] | None = None) -> 
     return net.points[0], 0.001 * rng.normal(rng.keys(0, batch.key), (1, 1, 5), 0)
 
 
-@pytest.mark.parametrize("step", [None, 0.007])
-@pytest.mark.parametrize("name", ATTACKING)
+@for_each("step", [None, 0.007])
+@for_each("name", ATTACKING)
 def test_a_gaussian_start_is_not_clamped(name, step):
     point, start = first_point(
         methods.parse(name, {**OWN.get(name, {}), "start": "gaussian", "step": step, "mode": "eval"})
@@ -60,7 +61,7 @@ def test_nor_is_it_towards_a_target(target):
     torch.testing.assert_close(point, start)
 
 
-@pytest.mark.parametrize("name", ATTACKING)
+@for_each("name", ATTACKING)
 def test_a_uniform_start_is_clamped(name):
     point, _ = first_point(
         methods.parse(name, {**OWN.get(name, {}), "start": "uniform", "step": 0.007, "mode": "eval"})

@@ -7,6 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 from classwise.metrics import p_worst
+from for_each import for_each
 
 COUNTS = {
     "ten classes": ([63, 71, 39, 25, 36, 38, 57, 59, 63, 66], [100] * 10),
@@ -46,8 +47,8 @@ def test_agrees_with_drawing():
     np.testing.assert_allclose(p_worst.probabilities(correct, support), shares, atol=0.004)
 
 
-@pytest.mark.parametrize(("correct", "support"), [(0, 50), (25, 50), (50, 50), (1, 2), (3000, 10_000)])
-@pytest.mark.parametrize("classes", [1, 2, 1000])
+@for_each(("correct", "support"), [(0, 50), (25, 50), (50, 50), (1, 2), (3000, 10_000)])
+@for_each("classes", [1, 2, 1000])
 def test_equal_classes_are_equally_likely(correct, support, classes):
     total = np.ones(classes, dtype=int)
     np.testing.assert_allclose(p_worst.probabilities(correct * total, support * total), 1 / classes, rtol=1e-12)

@@ -10,6 +10,7 @@ from torch import nn
 
 from classwise.core.errors import UserError
 from classwise.models import describe, load_model, names
+from for_each import for_each
 
 # Small members of each family: the whole contract runs in seconds.
 SMALL = {
@@ -48,7 +49,7 @@ def parameters(spec: str) -> int:
         return sum(p.numel() for p in load_model(spec, num_classes=10).parameters())
 
 
-@pytest.mark.parametrize(("spec", "size"), SIZES.items())
+@for_each(("spec", "size"), SIZES.items())
 def test_number_of_parameters(spec: str, size: int) -> None:
     assert parameters(spec) == size
 

@@ -13,11 +13,12 @@ from classwise import published
 from classwise.core.errors import UserError
 from classwise.data import cifar10, stl10
 from classwise.published.numbers import LABELS
+from for_each import for_each
 
 CLASSES = [str(number) for number in range(10)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "shape"),
     [
         ("tian2021:table1", (20, 15)),

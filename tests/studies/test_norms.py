@@ -19,6 +19,7 @@ from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph, StudyJob,
 from classwise.studies.runner.models_under_study import Setting, find_models, from_recipe
 from classwise.studies.runner.work import Environment
 from classwise.training.recipe import load
+from for_each import for_each
 from quick import QUICK
 
 L2 = ("threat.norm=l2", "threat.eps=0.5")
@@ -56,7 +57,7 @@ def threats(made: list[StudyJob]) -> set[tuple[str, float]]:
     return {(norm, float(eps)) for norm, eps in found}
 
 
-@pytest.mark.parametrize("name", studies.names())
+@for_each("name", studies.names())
 def test_every_study_attacks_as_its_models_were_trained(name: str) -> None:
     made = jobs(name, set=L2)
     assert threats(made) == {("l2", 0.5)}
@@ -65,13 +66,13 @@ def test_every_study_attacks_as_its_models_were_trained(name: str) -> None:
             assert load(job.recipe, job.changes).threat.norm == "l2"
 
 
-@pytest.mark.parametrize("name", studies.names())
+@for_each("name", studies.names())
 def test_every_study_takes_another_norm(name: str) -> None:
     made = jobs(name, norm="l2", eps="0.7", **({"part": "white"} if name == "background" else {}))
     assert threats(made) == {("l2", 0.7)}
 
 
-@pytest.mark.parametrize("name", sorted({*studies.names()} - {"features"}))
+@for_each("name", sorted({*studies.names()} - {"features"}))
 def test_a_linf_job_is_written_as_before_there_was_a_norm(name: str) -> None:
     for job in jobs(name, **({"part": "white"} if name == "background" else {})):
         settings = job.settings()

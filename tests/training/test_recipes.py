@@ -22,10 +22,11 @@ from classwise.models import registry
 from classwise.training import augment, averaging, optimizer, recipe, schedule
 from classwise.training.awp import Awp
 from classwise.training.choice import choose
+from for_each import for_each
 
 SHIPPED = recipe.names()
 shipped = functools.cache(recipe.load)
-every_recipe = pytest.mark.parametrize("name", SHIPPED)
+every_recipe = for_each("name", SHIPPED)
 
 SMALL: dict[str, Any] = {
     "data": {"name": "digits", "validation": 15},
@@ -57,7 +58,7 @@ def test_there_are_recipes_for_every_data_set_and_a_desk() -> None:
     assert places == papers | {"desk/digits", "desk/mnist", "desk/cifar10"}
 
 
-@pytest.mark.parametrize("method", methods.names())
+@for_each("method", methods.names())
 def test_every_method_has_a_recipe_for_the_digits(method: str) -> None:
     assert methods.name_of(shipped(f"desk/digits/{method}").method) == method
 
@@ -95,14 +96,14 @@ def test_its_method_knows_the_classes_of_its_data_and_has_the_validation_images_
         assert made.data.validation > 0
 
 
-@pytest.mark.parametrize("network", sorted({shipped(name).model.spec for name in SHIPPED}))
+@for_each("network", sorted({shipped(name).model.spec for name in SHIPPED}))
 def test_its_network_can_be_built(network: str) -> None:
     with torch.device("meta"):  # the shapes without the numbers
         built: Any = registry.construct(network, num_classes=7)
     assert built.head.out_features == 7
 
 
-@pytest.mark.parametrize("name", [name for name in SHIPPED if methods.name_of(shipped(name).method).startswith("he")])
+@for_each("name", [name for name in SHIPPED if methods.name_of(shipped(name).method).startswith("he")])
 def test_hypersphere_embedding_has_a_cosine_head(name: str) -> None:
     assert "head=cosine" in shipped(name).model.spec
 
@@ -117,7 +118,7 @@ def test_it_says_in_one_line_what_it_is(name: str) -> None:
     assert methods.name_of(shipped(name).method) in used
 
 
-@pytest.mark.parametrize("folder", ["desk/digits", "desk/mnist", "desk/cifar10"])
+@for_each("folder", ["desk/digits", "desk/mnist", "desk/cifar10"])
 def test_desk_recipes_of_a_data_set_share_their_budget(folder: str) -> None:
     made = [shipped(name) for name in SHIPPED if name.startswith(f"{folder}/")]
     assert len({(r.data, r.train.batch, r.validate.attack, r.validate.protocol) for r in made}) == 1
@@ -126,7 +127,7 @@ def test_desk_recipes_of_a_data_set_share_their_budget(folder: str) -> None:
     assert len({r.model.spec.removesuffix(",head=cosine") for r in made}) == 1
 
 
-@pytest.mark.parametrize("name", [name for name in SHIPPED if "/frl_" in name])
+@for_each("name", [name for name in SHIPPED if "/frl_" in name])
 def test_recipes_that_fine_tune_say_how_to_make_the_weights_they_start_from(name: str) -> None:
     text = recipe.locate(name).read_text(encoding="utf-8")
     first, then = re.findall(r"^#   classwise train (\S+)(?: --set (\S+))? --out (\S+)$", text, re.MULTILINE)
@@ -165,19 +166,19 @@ NINE = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("network", NINE)
+@for_each("network", NINE)
 def test_the_nine_networks_of_benz_et_al_take_the_place_of_a_recipes(network: str) -> None:
     made = recipe.load("cifar10/madry", [f"model.spec={network}"])
     with torch.device("meta"):
         assert registry.construct(made.model.spec, num_classes=10)(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@for_each("name", SHIPPED)
 def test_a_recipe_in_an_l2_ball_says_so_in_its_name(name: str) -> None:
     assert (shipped(name).threat.norm == "l2") == name.endswith("-l2")
 
 
-@pytest.mark.parametrize("name", [name for name in SHIPPED if "-common" in name])
+@for_each("name", [name for name in SHIPPED if "-common" in name])
 def test_frl_with_the_common_settings_of_the_comparison(name: str) -> None:
     """Li and Liu (2023), "Hyper-parameters used in every method"."""
     made, base = shipped(name), shipped(f"{name.partition('/')[0]}/trades{'-wrn' if name.endswith('-wrn') else ''}")

@@ -31,6 +31,7 @@ from classwise.show.figures import (
     sweep,
     weight_norm,
 )
+from for_each import for_each
 
 #: Names that a field path, an expression, markup or a list might trip over.
 NAMES = ["<script>alert(1)</script>", "a.b", "c[0]", 'it\'s "so"', "x, y; z", "datum.value", "café & co"]
@@ -165,14 +166,14 @@ NEEDED: dict[str, tuple[Callable[[pd.DataFrame], Any], Callable[[], pd.DataFrame
 }
 
 
-@pytest.mark.parametrize("name", NEEDED)
+@for_each("name", NEEDED)
 def test_a_missing_column_is_named_with_those_there_are(name: str) -> None:
     draw, table, column = NEEDED[name]
     with pytest.raises(UserError, match=rf"^{name} draws a table .*; {column} missing\. The table has: .*\.$"):
         draw(table().drop(columns=column))
 
 
-@pytest.mark.parametrize("name", NEEDED)
+@for_each("name", NEEDED)
 def test_a_table_without_rows_is_an_error(name: str) -> None:
     draw, table, _ = NEEDED[name]
     with pytest.raises(UserError, match=f"{name} got a table without rows"):

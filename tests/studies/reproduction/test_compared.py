@@ -13,13 +13,13 @@ from classwise.published.paper_settings import NOT_STATED, Settings, StatedAttac
 from classwise.studies.reproduction import compared, page, reproduce
 from classwise.studies.reproduction.used import used
 from classwise.studies.runner.graph import Graph
+from for_each import for_each
 
 both_scales = pytest.mark.parametrize("scale", ["desk", "paper"])
-every_item = pytest.mark.parametrize("name", reproduce.names())
 
 
-@both_scales
-@every_item
+@for_each("scale", ["desk", "paper"])
+@for_each("name", reproduce.names())
 def test_what_differs_from_the_paper_is_said_and_nothing_else_is(name: str, scale: reproduce.Scale) -> None:
     plan = reproduce.plan(name, scale)
     found = reproduce.differences(name, scale)

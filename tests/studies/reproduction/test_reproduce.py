@@ -14,13 +14,14 @@ from classwise.studies.reproduction import cost, reproduce
 from classwise.studies.reproduction.measured import READERS
 from classwise.studies.runner.graph import AuditJob, Graph, TrainJob
 from classwise.studies.runner.result import StudyResult
+from for_each import for_each
 
 CLASSES = class_names("cifar10")
 assert CLASSES is not None
 
 
-@pytest.mark.parametrize("scale", ["desk", "paper"])
-@pytest.mark.parametrize("name", reproduce.names())
+@for_each("scale", ["desk", "paper"])
+@for_each("name", reproduce.names())
 def test_every_table_and_figure_has_a_plan_whose_jobs_fit_together(name: str, scale: reproduce.Scale) -> None:
     chosen = reproduce.plan(name, scale)
     assert len(reproduce.graph(name, scale)) > 0
