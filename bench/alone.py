@@ -1,4 +1,4 @@
-"""AutoAttack's attacks one by one on all images: what classwise breaks beside the reference, over several seeds.
+"""AutoAttack's attacks one by one on all images: what classwise and the reference break, over several seeds.
 
 Not part of every benchmark: it takes the better part of an hour. ``make bench BENCH_ARGS="--only alone"`` runs it; what
 came of it is in ``docs/results/attacks.md``.

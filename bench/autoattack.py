@@ -1,4 +1,4 @@
-"""AutoAttack's standard version on the same model and images: classwise beside the reference implementation.
+"""AutoAttack's standard version on the same model and images: classwise and the reference implementation.
 
 Both run APGD-CE, APGD-T, FAB-T and Square with their published constants, each on what the ones before left standing.
 """
@@ -26,7 +26,7 @@ from classwise.core.spec import number
 from classwise.engine.batch_size import choose_workers
 from classwise.studies.reproduction.cost import passes
 
-TITLE = "AutoAttack beside the reference"
+TITLE = "AutoAttack compared with the reference"
 
 COUNT = 200
 ATTACKS = ("apgd_ce", "apgd_t", "fab_t", "square")
@@ -39,8 +39,8 @@ _HEADER = (
     "reference, s",
     "min–max",
     "ratio",
-    "classwise stands",
-    "reference stands",
+    "classwise robust",
+    "reference robust",
 )
 _NOTES = (
     "The reference is the public code of AutoAttack as packaged in `pyautoattack`, used as its documentation shows: "
@@ -146,7 +146,7 @@ class Floor:
             for what, speed in speeds.items()
         )
         return (
-            "An image that stands goes through every step of every attack. In passes of the model alone that is "
+            "A robust image goes through every step of every attack. In passes of the model alone that is "
             f"{self.flops / 1e12:.1f} TFLOP here, in any program: {'; '.join(bounds)}."
         )
 

@@ -1,4 +1,4 @@
-"""PGD-20 on the same model and images: classwise beside torchattacks, Foolbox and ART.
+"""PGD-20 on the same model and images: classwise, torchattacks, Foolbox and ART.
 
 Each library is used as its documentation shows: accuracy on clean images, the attack on all of them, accuracy on what
 comes out. Measured in one process, in turns: every round runs every library once, beginning with another one each
@@ -26,7 +26,7 @@ from bench.setting import EPS, SPEC, Setting
 from classwise.core.meta import Protocol
 from classwise.core.spec import number
 
-TITLE = "PGD-20 beside other libraries"
+TITLE = "PGD-20 compared with other libraries"
 
 COUNT, STEPS = 1000, 20
 _STEP = "2/255"
@@ -49,7 +49,7 @@ _NOTES = (
     "of every example on the untouched model. Robust means that no point tried breaks the example.",
     "classwise, protocol final: all steps on all examples and the last iterate judged, as the other libraries do.",
     "The others: clean accuracy, attack and robust accuracy as their documentation shows. The model's parameters "
-    "require gradients, as after any training, and Foolbox and ART compute those too. ART judges its examples once "
+    "require gradients, as after any training, and Foolbox and ART compute those too. ART evaluates its examples once "
     "more by itself.",
     "Passes are of single images: forward with backward to the input, and forward only.",
 )

@@ -1,8 +1,8 @@
-"""One TRADES step: classwise's loop beside a plain eager implementation of the published algorithm.
+"""One TRADES step: classwise's loop and a plain eager implementation of the published algorithm.
 
 Both start from the same weights, on the same batch, with the same random start, and take one step of the optimiser:
 ten steps of the inner attack in eval mode, the outer loss in train mode, backward, SGD. The eager one computes the
-clean distribution anew at every inner step and passes the clean batch through the network twice in the outer loss, as
+clean distribution again at every inner step and passes the clean batch through the network twice in the outer loss, as
 the authors' code does. Measured in turns in one process; before every turn the weights are set back to the same ones.
 """
 
@@ -36,7 +36,7 @@ from classwise.training.processes import Processes
 from classwise.training.recipe import Recipe, ThreatPart, TrainPart, ValidatePart
 from classwise.training.step import TrainStep
 
-TITLE = "One TRADES step beside a plain implementation"
+TITLE = "One TRADES step compared with a plain implementation"
 
 _CASES = ((SPEC, 128), ("resnet-18", 64))
 _STEPS, _STEP, _EPS, _BETA = 10, 0.007, 0.031, 6.0
