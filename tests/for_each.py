@@ -12,9 +12,7 @@ import pytest
 Test = Callable[..., None]
 
 
-def for_each(
-    names: str | tuple[str, ...], cases: Iterable[Any]
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def for_each(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Test], Test]:
     """As ``pytest.mark.parametrize``, but all cases are one test; fixtures are shared between them.
 
     For cheap checks of many things of one kind. Cases that are behaviours of their own stay parametrised.
