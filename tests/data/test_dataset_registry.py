@@ -62,6 +62,16 @@ def test_superclasses_share_out_all_classes(name: str) -> None:
     assert len(set(members)) == len(members)
 
 
+def test_what_a_data_set_says_of_its_size_is_true() -> None:
+    digits = data.size("digits")
+    assert digits is not None
+    assert digits[2:] == tuple(len(load_data("digits", split=split)) for split in ("train", "test"))
+    for name in PUBLIC:
+        known, classes = data.size(name), data.class_names(name)
+        assert known is None or classes is None or known.classes == len(classes)
+    assert data.size("coloured:of=fashion_mnist") == (data.size("fashion_mnist") or digits)._replace(shape=(3, 28, 28))
+
+
 def test_an_unknown_data_set_gives_the_near_miss() -> None:
     with pytest.raises(UserError, match="did you mean 'cifar10'"):
         load_data("cifar-10")

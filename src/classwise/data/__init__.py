@@ -10,10 +10,10 @@ from classwise.core import spec as specs
 from classwise.core.arguments import checked
 from classwise.core.errors import UserError, index_of
 from classwise.core.registry import Registry
-from classwise.data.images import Images
+from classwise.data.images import Images, Size
 from classwise.data.tensors import from_user
 
-__all__ = ["Images", "class_names", "describe", "from_user", "load", "names", "usage"]
+__all__ = ["Images", "class_names", "describe", "from_user", "load", "names", "normalizations", "size", "usage"]
 
 DEFAULT_ROOT = Path("data")
 
@@ -38,6 +38,22 @@ def class_names(spec: str) -> tuple[str, ...] | None:
         return class_names(specs.nested(options["of"])) if "of" in options else None
     gone = {index_of(text, names, f"class of {name}") for text in _excluded(options)}
     return tuple(known for number, known in enumerate(names) if number not in gone)
+
+
+def normalizations() -> dict[str, tuple[tuple[float, ...], tuple[float, ...]]]:
+    """The usual mean and standard deviation of each channel, of the data sets that say so."""
+    said = {name: _REGISTRY.find(name).get("NORMALIZATION") for name in names()}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def size(spec: str) -> Size | None:
+    """The size of a data set as far as it is known without reading it; of one made of another, that one's."""
+    name, options = specs.split(spec)
+    if not _REGISTRY.knows(name):
+        return None
+    found = _REGISTRY.find(name)
+    known: Size | None = size(specs.nested(options["of"])) if "of" in options else found.get("SIZE")
+    return known._replace(shape=(3, *known.shape[1:])) if known and found.get("IN_COLOUR") else known
 
 
 @checked

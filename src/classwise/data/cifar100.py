@@ -10,8 +10,10 @@ from pathlib import Path
 
 from classwise.data.cifar_files import read_batches
 from classwise.data.download import Remote, locate
-from classwise.data.images import ArrayPixels, Images, check_split
+from classwise.data.images import ArrayPixels, Images, Size, check_split
 
+SIZE = Size((3, 32, 32), 100, 50_000, 10_000)
+NORMALIZATION = ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))  # mean and standard deviation of each channel
 SUPERCLASSES = {
     "aquatic_mammals": ("beaver", "dolphin", "otter", "seal", "whale"),
     "fish": ("aquarium_fish", "flatfish", "ray", "shark", "trout"),

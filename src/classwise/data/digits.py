@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from classwise.data.images import ArrayPixels, Images, check_split
+from classwise.data.images import ArrayPixels, Images, Size, check_split
 
+SIZE = Size((1, 8, 8), 10, 1442, 355)
 CLASS_NAMES = tuple("0123456789")
 
 _SPLITS = ("train", "test")

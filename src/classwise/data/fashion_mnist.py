@@ -10,8 +10,9 @@ from pathlib import Path
 
 from classwise.data import idx
 from classwise.data.download import Remote
-from classwise.data.images import Images
+from classwise.data.images import Images, Size
 
+SIZE = Size((1, 28, 28), 10, 60_000, 10_000)
 CLASS_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
 )  # fmt: skip

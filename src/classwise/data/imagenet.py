@@ -13,8 +13,10 @@ from pathlib import Path
 from classwise.core.errors import UserError
 from classwise.data import wordnet
 from classwise.data.files import FilePixels, class_folders, labelled
-from classwise.data.images import Images, check_split
+from classwise.data.images import Images, Size, check_split
 
+SIZE = Size((3, 224, 224), 1000, 1_281_167, 50_000)
+NORMALIZATION = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and standard deviation of each channel
 _FOLDERS = {"train": "train", "val": "val", "test": "val"}
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,16 @@ class Pixels(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, rows: IntArray) -> Tensor: ...
+
+
+class Size(NamedTuple):
+    """What is known of a data set without reading it: the shape of an image, the number of classes, and of images in
+    its training and test split. A data set's module says it in `SIZE`."""
+
+    shape: tuple[int, int, int]
+    classes: int
+    train: int
+    test: int
 
 
 @dataclass(frozen=True)

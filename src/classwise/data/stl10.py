@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from classwise.data.download import Remote, damaged, locate
-from classwise.data.images import ArrayPixels, Images, check_split
+from classwise.data.images import ArrayPixels, Images, Size, check_split
 
+SIZE = Size((3, 96, 96), 10, 5_000, 8_000)
 CLASS_NAMES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
 SUPERCLASSES = {
     "transportation": ("airplane", "car", "ship", "truck"),

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from classwise.data.download import Remote, damaged, locate
-from classwise.data.images import ArrayPixels, Images, check_split
+from classwise.data.images import ArrayPixels, Images, Size, check_split
 
+SIZE = Size((3, 32, 32), 10, 73_257, 26_032)
 CLASS_NAMES = tuple("0123456789")
 
 _SHAPE = (32, 32, 3)

@@ -10,16 +10,10 @@ from torch import Tensor, nn
 
 from classwise.core.errors import UserError, unknown
 from classwise.core.spec import check_keys, convert, split
+from classwise.data import normalizations
 
 Constants: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
 Normalization: TypeAlias = str | Sequence[Sequence[float]] | None
-
-KNOWN: dict[str, Constants] = {
-    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)),
-    "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
-    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    "mnist": ((0.1307,), (0.3081,)),
-}
 
 
 class Normalize(nn.Module):
@@ -80,9 +74,10 @@ def constants(normalize: Normalization) -> Constants | None:
     if "=" in normalize:
         _, options = split(f"normalize:{normalize}")
         return from_options(options)
-    if normalize not in KNOWN:
-        raise unknown("normalisation", normalize, [*KNOWN, "none"])
-    return KNOWN[normalize]
+    known = normalizations()
+    if normalize not in known:
+        raise unknown("normalisation", normalize, [*known, "none"])
+    return known[normalize]
 
 
 def from_options(options: dict[str, Any]) -> Constants:

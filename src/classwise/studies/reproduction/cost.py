@@ -21,9 +21,9 @@ from classwise import attacks as attack_files
 from classwise.attacks import Attack
 from classwise.attacks.attack import evaluations, needs_gradient
 from classwise.attacks.fab import Boundary
+from classwise.data import size
 from classwise.engine.operations import operations
 from classwise.models import load_model
-from classwise.studies.reproduction.data_sets import about
 from classwise.studies.runner.graph import AuditJob, Graph, StudyJob, TrainJob
 from classwise.training import recipe
 
@@ -77,7 +77,7 @@ def _passes(text: str) -> float:
 
 def _train(job: TrainJob) -> float | None:
     chosen = recipe.load(job.recipe, job.changes)
-    found = about(chosen.data.name)
+    found = size(chosen.data.name)
     if found is None:
         return None
     classes = found.classes - len(chosen.data.exclude)
@@ -92,7 +92,7 @@ def _train(job: TrainJob) -> float | None:
 def _audit(job: StudyJob, jobs: Mapping[str, StudyJob]) -> float | None:
     if not isinstance(job, AuditJob):
         return None
-    found = about(job.data)
+    found = size(job.data)
     source = jobs.get(job.model.partition("}")[0].lstrip("{"))
     if found is None:
         return None

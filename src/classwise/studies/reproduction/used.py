@@ -21,8 +21,8 @@ from classwise.attacks.pgd import Pgd
 from classwise.attacks.transfer import Transfer
 from classwise.core import spec
 from classwise.core.run_folder import TrainingFolder
+from classwise.data import size
 from classwise.published.paper_settings import StatedAttack
-from classwise.studies.reproduction.data_sets import ABOUT
 from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph, StudyJob, TrainJob
 from classwise.training import recipe
 
@@ -79,7 +79,7 @@ def _training_of(model: str, graph: Graph) -> TrainJob | None:
 def _images(data: str, per_class: Any) -> int | str:
     if per_class is None:
         return "all"
-    known = ABOUT.get(data)
+    known = size(data)
     count = int(per_class)
     return "all" if known is not None and count * known.classes >= known.test else count
 
