@@ -170,7 +170,7 @@ class TestAudit:
         assert code == 0
         assert "Worst class: " in out
         header, first, *_ = out.splitlines()[1:]
-        assert header.split() == ["class", "n", "right", "attacked", "robust", "estimate", "bounds", "worst"]
+        assert header.split() == ["class", "n", "correct", "attacked", "robust", "estimate", "bounds", "worst"]
         assert first.split()[-1] in ("yes", "maybe")
         found = json.loads((tmp_path / "worst.json").read_text())
         assert json.loads(command(*arguments, "--json")[1])["worst"] == found["worst"]

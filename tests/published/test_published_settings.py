@@ -10,7 +10,7 @@ import pytest
 from classwise import published
 from classwise.core.errors import UserError
 from classwise.published import settings
-from classwise.published.like import resolved
+from classwise.published.like import resolve_likes
 from classwise.published.paper_settings import NOT_STATED
 
 
@@ -54,9 +54,9 @@ def test_nothing_of_it_needs_torch() -> None:
 
 
 def test_entries_begin_from_one_another_however_far_that_leads() -> None:
-    found = resolved({"a": {"x": 1, "y": 1}, "b": {"like": "a", "y": 2}, "c": {"like": "b", "z": 3}})
+    found = resolve_likes({"a": {"x": 1, "y": 1}, "b": {"like": "a", "y": 2}, "c": {"like": "b", "z": 3}})
     assert found["c"] == {"x": 1, "y": 2, "z": 3}
     with pytest.raises(UserError, match="is like itself: a -> b -> a"):
-        resolved({"a": {"like": "b"}, "b": {"like": "a"}})
+        resolve_likes({"a": {"like": "b"}, "b": {"like": "a"}})
     with pytest.raises(UserError, match="unknown plan 'aa'; did you mean 'a'"):
-        resolved({"a": {}, "b": {"like": "aa"}}, "plan")
+        resolve_likes({"a": {}, "b": {"like": "aa"}}, "plan")

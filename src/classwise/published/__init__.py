@@ -1,10 +1,10 @@
-"""What the papers print: every table and figure by id, their numbers, and what follows from them.
+"""The papers' published results: every table and figure by id, their numbers, and what follows from them.
 
     items(), item("tian2021:table1")         every table and figure: what it shows, the study that reproduces it
-    names(), table(id), source(id)           the tables, with the line that says where their numbers are from
+    names(), table(id), source(id)           the tables, and a line on where their numbers are from
     statements(id)                           numbers printed in the text about a table or a figure
-    settings(id)                             how the paper says it was made: attacks, trainings, images
-    misprints(id), recomputed()              CV, MCD, ρ and more, computed again from the accuracies beside them
+    settings(id)                             how the paper states it was made: attacks, trainings, images
+    misprints(id), recomputed()              CV, MCD, ρ and more, recomputed from the accuracies beside them
 
 Papers: `tian2021` (KDD), `tian2020` (its submission to ICLR), `li2023` (WAT), `benz2020` (a pre-registration: plans
 and two figures, no numbers). Nothing here needs torch.

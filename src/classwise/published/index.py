@@ -18,7 +18,7 @@ else:
 HOME = Path(__file__).parent
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Misprint:
     """A printed number that does not follow from those beside it. The row ``text`` is a number of the running text."""
 
@@ -29,7 +29,7 @@ class Misprint:
     why: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Item:
     """A table, figure, theorem or planned experiment of a paper.
 
@@ -38,9 +38,9 @@ class Item:
     study: the study that reproduces it; None where nothing is measured.
     csv: the file of its numbers, if it prints any.
     columns: what the columns of that file are, and their units.
-    digits: whether its last printed digit is cut off or rounded.
+    digits: whether its last printed digit is truncated or rounded.
     misprints: the numbers `recomputed` finds wrong.
-    notes: what is odd about it but cannot be settled from the paper.
+    notes: inconsistencies that cannot be resolved from the paper.
     """
 
     id: str
@@ -71,7 +71,7 @@ def items() -> list[Item]:
 
 
 def item(name: str) -> Item:
-    """The item of an id; an unknown one is an error that names the nearest."""
+    """The item with this id."""
     if name not in _by_id():
         raise unknown("table or figure", name, _by_id())
     return _by_id()[name]

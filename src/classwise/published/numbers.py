@@ -1,6 +1,6 @@
 """The printed numbers: tables as CSV files with the digits of the paper, and a list of the numbers in the text.
 
-Columns are named alike in all tables: classes by number, ``cv``, ``mcd``, ``rho``, ``change_…`` for a printed change.
+All tables use the same column names: classes by number, ``cv``, ``mcd``, ``rho``, ``change_…`` for a printed change.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def source(name: str) -> str:
 
 
 def statements(name: str | None = None) -> pd.DataFrame:
-    """The numbers the text or a figure itself prints, of one item or of all.
+    """The numbers printed in the text or in a figure, of one item or of all.
 
-    Columns: item, quantity, value, unit, place (the section, or ``figure`` where it is read in the figure).
+    Columns: item, quantity, value, unit, place (the section, or ``figure`` where it is read off the figure).
     """
     rows = printed_statements()
     if name is not None:
@@ -52,11 +52,11 @@ def statements(name: str | None = None) -> pd.DataFrame:
 
 @functools.cache
 def printed(name: str) -> pd.DataFrame:
-    """A table as text, so that every digit is there. Not to be changed: it is kept."""
+    """A table as text, with every printed digit. Cached: do not modify it."""
     file = item(name).csv
     if file is None:
         raise UserError(
-            f"{name} prints no table; what the text says of it: published.statements({name!r}). "
+            f"{name} prints no table; for the numbers in the text about it see published.statements({name!r}). "
             f"Tables: {', '.join(names())}."
         )
     return _read(file)
@@ -64,7 +64,7 @@ def printed(name: str) -> pd.DataFrame:
 
 @functools.cache
 def printed_statements() -> pd.DataFrame:
-    """The statements as text. Not to be changed: they are kept."""
+    """The statements as text. Cached: do not modify them."""
     return _read("statements.csv")
 
 

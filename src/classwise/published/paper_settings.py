@@ -1,9 +1,9 @@
-"""What each paper states of how its tables and figures were made, as listed in settings.toml.
+"""What each paper states about how its tables and figures were made, as listed in settings.toml.
 
     settings("tian2021:table1").runs[0].attacks[2].step          0.003
 
 A setting that the paper does not print is `NOT_STATED`. Values are the papers'; names of data sets, methods, attacks
-and networks are this toolkit's, but ``wideresnet-32-10``, as which the papers know WideResNet-34-10's five blocks.
+and networks are this toolkit's, except for ``wideresnet-32-10``, the papers' name of WideResNet-34-10.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from classwise.published.index import HOME, item
-from classwise.published.like import resolved
+from classwise.published.like import resolve_likes
 from classwise.published.numbers import LABELS, table
 
 if sys.version_info >= (3, 11):
@@ -30,8 +30,8 @@ NOT_STATED = "not stated"
 class StatedAttack:
     """An attack: steps and size of a step, radius and norm of the ball, the start, other settings by name.
 
-    images: of each class, where they are fewer than the table's. surrogate: what a transfer attack crafts on. where:
-    the place in the papers.
+    images: of each class, where they are fewer than the table's. surrogate: the model a transfer attack crafts on.
+    where: the place in the papers.
     """
 
     attack: str
@@ -86,10 +86,10 @@ class StatedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A table or figure: where the paper says how it was made, its images, what it prints, and the models in it.
+    """A table or figure: where the paper describes it, its images, what it prints, and the models in it.
 
-    images: of each class, or all. options: what is swept or looked at, as the study's options call it. varied: what a
-    training is varied in. every_epoch: whether models are shown through their training.
+    images: of each class, or all. options: what is swept or examined, as options of the study. varied: the
+    settings of a training that vary. every_epoch: whether models are shown during their training.
     """
 
     id: str
@@ -105,17 +105,17 @@ class Settings:
 
 
 def settings(name: str) -> Settings:
-    """What the paper states of a table or figure that something is measured for."""
+    """What the paper states about a table or figure with measurements."""
     return _all()[item(name).id]
 
 
 @functools.cache
 def _all() -> dict[str, Settings]:
     found = tomllib.loads((HOME / "settings.toml").read_text(encoding="utf-8"))
-    attacks = {key: StatedAttack(**own) for key, own in resolved(found["attacks"], "attack").items()}
-    trainings = {key: _training(own) for key, own in resolved(found["trainings"], "training").items()}
+    attacks = {key: StatedAttack(**own) for key, own in resolve_likes(found["attacks"], "attack").items()}
+    trainings = {key: _training(own) for key, own in resolve_likes(found["trainings"], "training").items()}
     made = {}
-    for name, entry in resolved(found["items"], "item").items():
+    for name, entry in resolve_likes(found["items"], "item").items():
         runs = [
             StatedRun(
                 data=run["data"],

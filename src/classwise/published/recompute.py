@@ -1,19 +1,19 @@
-"""Printed numbers computed again from the numbers printed beside them.
+"""Printed numbers, recomputed from the numbers printed beside them.
 
     CV, MCD, mean     from the class accuracies of the row         tian2021 tables 1, 3, tian2020 tables 2, 4, 5
     change            from the two rows it is between              tian2021 tables 3, 4, tian2020 table 3
     ρ                 from averages and worst classes              li2023 tables 1 to 5
-    and what the text says of a table: ratios, ranges, best values
+    and statements of the text about a table: ratios, ranges, best values
 
 The class accuracies of CIFAR-10 are whole numbers of a thousand images, so in tenths of a percent they are exact, and
-nothing is lost but the last digit of the result: cut off (tian2021, in floating point: 84.6 − 42.2 is printed 42.3) or
+only the last digit of the result is lost: truncated (tian2021, in floating point: 84.6 − 42.2 is printed 42.3) or
 rounded. Where the row's accuracies are not printed (CV of li2023, most of tian2021 table 5) nothing can be recomputed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -28,7 +28,8 @@ _CHANGES = [f"change_{number}" for number in CLASSES]
 _ROUNDING = 1e-9  # of floating point
 
 
-class _Number(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class _Number:
     """A printed number, with all its digits, and what it should be."""
 
     item: str
@@ -43,18 +44,18 @@ def recomputed() -> pd.DataFrame:
     """Every printed number that follows from others.
 
     Columns: item, row (`text` for the running text), column, printed, recomputed, difference, allowed, verdict. A
-    number agrees if recomputed − printed is within ±allowed, or where the paper cuts digits off from 0 to allowed; else
-    it is a misprint, and listed as one with its item.
+    number agrees if recomputed − printed is within ±allowed, or where the paper truncates digits from 0 to allowed;
+    otherwise it is a misprint, and listed as one with its item.
     """
-    return pd.DataFrame([_judged(number) for number in _numbers()])
+    return pd.DataFrame([_compare(number) for number in _numbers()])
 
 
-def _judged(number: _Number) -> dict[str, object]:
-    shown, cut_off = float(number.text), item(number.item).digits == "truncated"
+def _compare(number: _Number) -> dict[str, object]:
+    shown, truncated = float(number.text), item(number.item).digits == "truncated"
     unit = 10.0 ** -len(number.text.partition(".")[2])
-    allowed = 0.0 if number.exact else unit if cut_off else unit / 2
+    allowed = 0.0 if number.exact else unit if truncated else unit / 2
     difference = number.value - shown
-    agrees = (0 if cut_off else -allowed) - _ROUNDING <= difference <= allowed + _ROUNDING
+    agrees = (0 if truncated else -allowed) - _ROUNDING <= difference <= allowed + _ROUNDING
     return {
         "item": number.item,
         "row": number.row,
@@ -89,7 +90,7 @@ def _column(name: str, column: str, values: pd.Series[float]) -> Iterator[_Numbe
     for (_, row), value in zip(cells.iterrows(), values, strict=True):
         if not pd.isna(value):
             named = ", ".join(_label(label, row[label]) for label in labels if row[label])
-            yield _Number(name, named, column, row[column], value)
+            yield _Number(item=name, row=named, column=column, text=row[column], value=value)
 
 
 def _label(column: str, text: str) -> str:
@@ -144,7 +145,8 @@ def _rho(name: str) -> Iterator[_Number]:
 
 
 def _statements() -> Iterator[_Number]:
-    said = printed_statements().set_index(["item", "quantity"])
+    printed_rows = printed_statements().set_index(["item", "quantity"])
     for (name, quantity), value in stated().items():
-        text, unit = said.loc[(name, quantity), ["value", "unit"]]
-        yield _Number(name, "text", quantity, str(text), value, exact=unit == "setting")
+        text, unit = printed_rows.loc[(name, quantity), ["value", "unit"]]
+        exact = unit == "setting"
+        yield _Number(item=name, row="text", column=quantity, text=str(text), value=value, exact=exact)

@@ -1,4 +1,4 @@
-"""What the text says about the tables, computed from them: ratios, ranges, gains and best settings."""
+"""Statements of the text about the tables, computed from them: ratios, ranges, gains and best settings."""
 
 from __future__ import annotations
 

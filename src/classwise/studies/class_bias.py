@@ -87,9 +87,9 @@ class ClassBias(UnderAttack):
             charts["epochs_standard"] = epochs_figure.from_history(clean, "clean")
         charts |= self._off_average(audits)
         if robust:
-            charts["epochs_less_mean"] = epochs_figure.from_history(robust, "robust", less_mean=True)
+            charts["epochs_less_mean"] = epochs_figure.from_history(robust, "robust", subtract_mean=True)
         if clean:
-            charts["epochs_standard_less_mean"] = epochs_figure.from_history(clean, "clean", less_mean=True)
+            charts["epochs_standard_less_mean"] = epochs_figure.from_history(clean, "clean", subtract_mean=True)
         return StudyResult(
             tables,
             {name: figures.styled(chart) for name, chart in charts.items()},

@@ -192,7 +192,7 @@ def test_confusion_by_the_groups_found_in_it() -> None:
 
 
 def many(size: int, group: int) -> Records:
-    """Four images a class: one right, two taken for the next of its group, one for the class after the group."""
+    """Four images a class: one right, two misclassified as the next of its group, one for the class after the group."""
     counts, own = np.zeros((size, size), dtype=int), np.arange(size)
     counts[own, own] = 1
     counts[own, own // group * group + (own + 1) % group] += 2
@@ -307,7 +307,7 @@ def test_gap_marks_best_minus_worst_of_both_accuracies() -> None:
     assert spans["text"].tolist() == ["30.0 (cat to dog)", "70.0 (cat to ship)"]
     assert spans[["side", "at"]].to_numpy().tolist() == [["right", 0.9], ["left", 0.2]]  # where there is room
     assert spans[["low", "high"]].to_numpy().tolist() == [[0.6, 0.9], [0.2, 0.9]]
-    assert domain(chart, "y") == ["cat", "dog", "car", "ship", "all images", "standard gap", "adversarial gap"]
+    assert domain(chart, "y") == ["cat", "dog", "car", "ship", "all images", "clean gap", "robust gap"]
 
 
 def test_gap_takes_the_clean_accuracy_of_the_standard_run() -> None:
@@ -368,10 +368,10 @@ def test_epochs_shade_from_worst_to_best_class_and_draw_the_overall_line() -> No
 def test_epochs_less_the_mean_of_the_classes() -> None:
     """Classes at 0.2 and 0.6, then 0.3 and 0.5: off their mean by 0.2, then by 0.1."""
     table = pd.DataFrame({"epoch": [1, 2], "robust": [0.4, 0.4], "robust:a": [0.2, 0.3], "robust:b": [0.6, 0.5]})
-    chart = figures.from_histories("epochs", {"run": table}, less_mean=True)
+    chart = figures.from_histories("epochs", {"run": table}, subtract_mean=True)
     shown = table_with(chart, "number").set_index(["x", "class"])["value"]
     assert shown.to_dict() == pytest.approx({(1, "a"): -0.2, (2, "a"): -0.1, (1, "b"): 0.2, (2, "b"): 0.1})
-    assert "robust accuracy less the mean" in json.dumps(chart.to_dict(validate=False))
+    assert "robust accuracy minus the mean" in json.dumps(chart.to_dict(validate=False))
 
 
 def test_epochs_single_out_the_classes_asked_for() -> None:
@@ -428,7 +428,7 @@ def test_a_run_has_a_panel_only_for_the_state_that_moves_in_it() -> None:
 
 
 def test_state_that_never_moves_is_said_so() -> None:
-    with pytest.raises(UserError, match=r"no class-wise state moved .* there is beta"):
+    with pytest.raises(UserError, match=r"no class-wise state changed .* there is beta"):
         figures.from_histories("class_state", {"run": history(**{"beta:a": [6.0, 6.0], "beta:b": [6.0, 6.0]})})
 
 
@@ -452,7 +452,7 @@ def test_curve_begins_at_clean_images_and_counts_every_image_once(audit_of: Audi
 def test_curve_needs_radii_and_a_known_attack(audit_of: AuditOf) -> None:
     with pytest.raises(UserError, match="at least two radii"):
         figures.from_runs("curve", {"run": audit_of({}, support=[2, 2])})
-    with pytest.raises(UserError, match="run holds no attack 'fgsm'; it holds pgd"):
+    with pytest.raises(UserError, match="run has no attack 'fgsm'; it has pgd"):
         figures.from_runs("curve", {"run": swept(audit_of)}, family="fgsm")
     with pytest.raises(UserError, match="lack n, low, high"):
         curve.draw(pd.DataFrame({"eps": [0, 1], "class": "a", "accuracy": [1, 0]}))

@@ -251,7 +251,7 @@ def test_weight_norm_orders_classes_by_accuracy_and_says_rho(tmp_path: Path) -> 
     frame = pd.concat([norm_table().assign(model="trades"), norm_table().assign(model="standard", norm=2.0)])
     chart = weight_norm.draw(frame)
     first, second = chart.to_dict()["concat"]
-    assert first["title"] == ["trades", "ρ = 1.00 (95% interval 0.67 to 1.00)"]
+    assert first["title"] == ["trades", "ρ = 1.00 (95% CI 0.67 to 1.00)"]
     assert second["title"] == ["standard", "ρ is not defined"]
     assert first["hconcat"][1]["encoding"]["y"]["sort"] == NAMES[::-1]
     assert "1.4" in " ".join(texts(chart, tmp_path))
@@ -344,7 +344,7 @@ def test_corruptions_go_by_the_attack_where_there_is_one() -> None:
     assert alone["encoding"]["y"]["sort"] == NAMES
     both = corruptions.draw(table, beside).to_dict()
     assert both["hconcat"][0]["encoding"]["y"]["sort"] == NAMES[::-1]
-    assert both["title"] == "Classes under corruptions and under pgd-20: ρ = −1.00 (95% interval −1.00 to −0.67)"
+    assert both["title"] == "Classes under corruptions and under pgd-20: ρ = −1.00 (95% CI −1.00 to −0.67)"
 
 
 def test_corruptions_and_attacks_are_of_the_same_classes() -> None:

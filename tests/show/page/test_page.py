@@ -327,7 +327,7 @@ def test_what_cannot_be_drawn_or_read_is_said_with_the_reason(tmp_path: Path) ->
     history.parent.mkdir()
     history.write_text("epoch,train_loss\n1,0.5\n2,0.4\n")
     found = Page(build_page([tmp_path / "run", history.parent], tmp_path / "page.html"))
-    assert "This chart cannot be drawn: this history holds no robust accuracy of classes" in found.seen
+    assert "This chart cannot be drawn: this history has no robust accuracy of classes" in found.seen
     assert "run: The images of pgd-20 cannot be shown: cannot read the adversarial images " in found.seen
     assert "cannot read" in found.data["runs"][0]["views"][1]["why"]
     assert audit.folder is not None

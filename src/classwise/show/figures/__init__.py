@@ -86,17 +86,17 @@ def chart(name: str, audit: Audit, **options: Any) -> Chart:
 
 
 def from_runs(name: str, audits: Mapping[str, Audit], **options: Any) -> Chart:
-    """A figure of finished audits, by the names they are to bear."""
+    """A figure of finished audits, by name."""
     return _make(name, "audits", audits, options)
 
 
 def from_histories(name: str, histories: Mapping[str, pd.DataFrame], **options: Any) -> Chart:
-    """A figure of trainings, from the tables in their history.csv, by the names they are to bear."""
+    """A figure of trainings, from the tables in their history.csv, by name."""
     return _make(name, "histories", histories, options)
 
 
 def from_studies(name: str, studies: Mapping[str, Tables], **options: Any) -> Chart:
-    """A figure of finished studies, from the tables they left (`studied.read`), by the names they are to bear."""
+    """A figure of finished studies, from the tables they left (`studied.read`), by name."""
     return _make(name, "studies", studies, options)
 
 

@@ -21,7 +21,7 @@ from classwise.show.figures.style import SEQUENTIAL, Chart, Look, label_angle, s
 _MOST_LABELS = 40
 _MOST_NUMBERS = 12
 _CELL, _SIDE = 24, 400
-_FRAME = "#D55E00"  # Okabe and Ito's vermilion, which stands out from the blues
+_FRAME = "#D55E00"  # Okabe and Ito's vermilion, which contrasts with the blues
 
 
 def draw(data: pd.DataFrame, background: Mapping[str, str]) -> Chart:
@@ -49,13 +49,13 @@ def draw(data: pd.DataFrame, background: Mapping[str, str]) -> Chart:
     for kind in kinds:
         own = errors[errors["kind"] == kind]
         matrix = _matrix(own, order, largest, named=kind == kinds[0]) + _frames(order, background, kind == kinds[-1])
-        title = alt.Title([kind, *_said(own, order, background)], frame="group")
+        title = alt.Title([kind, *_describe(own, order, background)], frame="group")
         charts.append(matrix.properties(title=title))
     return alt.hconcat(*charts, spacing=20)
 
 
 def same_background(errors: pd.DataFrame, background: Mapping[str, str]) -> tuple[float, float]:
-    """The share of errors that stay on their background, and the share expected of errors that fall evenly."""
+    """The share of errors that stay on their background, and the share expected of evenly spread errors."""
     images = errors["images"].to_numpy(dtype=np.float64)
     if not images.sum():
         return float("nan"), float("nan")
@@ -65,7 +65,7 @@ def same_background(errors: pd.DataFrame, background: Mapping[str, str]) -> tupl
     return float(np.average(here == there, weights=images)), float(np.average(evenly, weights=images))
 
 
-def _said(errors: pd.DataFrame, order: list[str], background: Mapping[str, str]) -> list[str]:
+def _describe(errors: pd.DataFrame, order: list[str], background: Mapping[str, str]) -> list[str]:
     stay, evenly = same_background(errors, {name: background[name] for name in order})
     return (
         ["no errors"]

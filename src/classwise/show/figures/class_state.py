@@ -1,4 +1,4 @@
-"""What a training method gives each class, over the epochs: weights, margins (radius / ε), β, temperatures.
+"""The class-wise state of a training method over the epochs: weights, margins (radius / ε), β, temperatures.
 
 The state of class-wise methods as history.csv keeps it: CSL's, FRL's and WAT's weights, the margins and β of CFA, DAFA
 and FRL-RWRM.
@@ -17,7 +17,7 @@ from classwise.show.figures.lines import Domain, draw_lines
 from classwise.show.figures.style import Chart, side_by_side
 
 _MEASURED = {"clean", "robust"}  # results, not state
-_USUAL = ("weight", "margin", "beta", "temperature")  # fields of methods, before what they only remember
+_USUAL = ("weight", "margin", "beta", "temperature")  # fields of methods, before other state
 
 
 def draw(
@@ -61,13 +61,13 @@ def from_history(
     state: tuple[str, ...] | None = None,
     highlight: tuple[str, ...] | None = None,
 ) -> Chart:
-    """A row for each kind of state, and in it a panel for each training; by default only where it moves."""
+    """A row for each kind of state, and in it a panel for each training; by default only where it changes."""
     wanted = state or tuple(dict.fromkeys(name for history in histories.values() for name in moving(history)))
     if not wanted:
         known = dict.fromkeys(name for history in histories.values() for name in states(history))
         raise UserError(
-            "no class-wise state moved in these trainings: their methods treat all classes alike. "
-            f"To draw it all the same, give state; there is {', '.join(known) or 'none'}."
+            "no class-wise state changed in these trainings: their methods treat all classes in the same way. "
+            f"To draw it anyway, give state; there is {', '.join(known) or 'none'}."
         )
     rows = []
     for name in wanted:

@@ -1,8 +1,8 @@
 """Class-wise variance of confidence of each defence: how peaked its predicted distributions are.
 
 Tian et al. (KDD 2021), Figure 3a: defences differ in how smooth their outputs are, most of all on the vulnerable
-classes, and smooth outputs blunt attacks that follow the cross entropy. The numbers are the metric cvc, with Student's
-t intervals of single classes.
+classes, and smooth outputs weaken attacks on the cross entropy. The numbers are the metric cvc, with Student's t
+intervals of single classes.
 """
 
 from __future__ import annotations

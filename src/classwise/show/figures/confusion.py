@@ -1,7 +1,7 @@
 """Confusion under attack: true class by predicted class, ordered by superclass or by the groups found in it.
 
 Tian et al. (KDD 2021), Figure 2: with attacks most errors stay inside a superclass, and the matrix is nearly symmetric.
-Up to a dozen classes the shares stand in the cells; up to 150 each class has its row, with lines between the
+Up to a dozen classes the shares are written into the cells; up to 150 each class has its row, with lines between the
 superclasses or groups; beyond that a row is a whole superclass or group, and the most frequent confusions of single
 classes are listed beside it.
 """
@@ -33,7 +33,7 @@ from classwise.show.figures.style import (
 from classwise.stats.intervals import Array, ratio
 
 By: TypeAlias = Literal["superclass", "group", "class"]
-#: Classes that stand together, by the name of what they are; in the order of the rows.
+#: Groups of classes by name, in the order of the rows.
 Blocks: TypeAlias = dict[str, tuple[str, ...]]
 
 _MOST_ROWS = 150  # beyond this a row is a block of classes
@@ -46,11 +46,11 @@ _CELL, _SIDE = 26, 430  # points of a cell where there is room, and of the whole
 
 
 def draw(records: Records, order: Sequence[str] | None = None, diagonal: bool = False, by: By | None = None) -> Chart:
-    """Shares of each true class. Without the diagonal, which would outshine the errors, unless asked for.
+    """Shares of each true class. Without the diagonal, next to which errors look faint, unless asked for.
 
     order: class names in the order wanted, instead of `by`.
-    by: what stands together: the data's superclasses (default where there are any), the groups found in the confusion
-    (default beyond a dozen classes), or nothing: classes as they are numbered.
+    by: what classes are grouped by: the data's superclasses (default where there are any), the groups found in the
+    confusion (default beyond a dozen classes), or nothing: classes in their own order.
     """
     return matrix(
         confusion.compute(records), records.class_names, arrange(records, order, by), shares=True, diagonal=diagonal
@@ -89,7 +89,7 @@ def panels(
 
 
 def arrange(records: Records, order: Sequence[str] | None = None, by: By | None = None) -> Blocks:
-    """The order of the rows, as blocks of classes; a single block where nothing stands together."""
+    """The order of the rows, as blocks of classes; a single block where they are not grouped."""
     names, known = records.class_names, records.meta.superclasses
     if order is not None:
         return {"": tuple(ordered(names, order))}
@@ -137,7 +137,7 @@ def _cells(counts: Array, images: Array, names: Sequence[str]) -> pd.DataFrame:
 
 
 def _heat(cells: pd.DataFrame, names: Sequence[str], blocks: Blocks, shares: bool) -> Chart:
-    """The cells as a square of shades, written into where there is room, with lines between the blocks."""
+    """The cells as a heat map, with numbers where there is room and lines between the blocks."""
     size = len(names)
     side = _CELL * size if size <= _MOST_NUMBERS else min(_SIDE, 16 * size)
     titles = _titles(blocks, side / size) if size > _MOST_LABELS else {}
@@ -180,7 +180,7 @@ def _axes(names: Sequence[str], cell: float, titles: Mapping[str, str], written:
     domain = alt.Scale(domain=list(names), paddingInner=0, paddingOuter=0)
     look: Look = {"ticks": False, "domain": False, "labelOverlap": False, "labels": not titles and letters >= _SMALLEST}
     look |= {"labelFontSize": max(letters, _SMALLEST)}
-    if titles:  # which are no labels of the axis, so it must be told of their length
+    if titles:  # which are not labels of the axis, so that it does not know their length
         look |= {"titlePadding": 0.55 * _LETTER * max(map(len, titles.values())) + 6}
     title = "predicted class" + (f" ({written})" if written else "")
     x = alt.X("predicted:N", sort=None, title=title, scale=domain, axis=alt.Axis(labelAngle=label_angle(names), **look))
@@ -188,7 +188,7 @@ def _axes(names: Sequence[str], cell: float, titles: Mapping[str, str], written:
 
 
 def _numbers(base: Chart, cells: pd.DataFrame, what: str) -> Chart:
-    """Percentages or counts in the cells, none where nothing is; white on dark."""
+    """Percentages or counts in the cells, none in empty ones; white on dark."""
     dark = alt.datum[what] > 0.6 * max(float(cells[what].max()), 1e-9)
     number = base.transform_calculate(number="datum.share * 100" if what == "share" else "datum.images")
     return number.mark_text(fontSize=7.5).encode(

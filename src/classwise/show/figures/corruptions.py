@@ -1,6 +1,6 @@
 """Class accuracies under natural corruptions at each severity, beside those under attack.
 
-Benz et al. ("Robustness may be at odds with fairness", 2020), Section 3.4, ask whether corruptions treat classes as
+Benz et al. ("Robustness may be at odds with fairness", 2020), Section 3.4, ask whether corruptions affect classes as
 attacks do; the corruptions and their five severities are Hendrycks and Dietterich's (ICLR 2019).
 """
 
@@ -30,7 +30,7 @@ def draw(data: pd.DataFrame, attacks: pd.DataFrame | None = None) -> Chart:
 
     data: one row per corruption, severity and class: corruption, severity, class, accuracy (a fraction).
     attacks: beside it, one row per attack and class: attack, class, accuracy; "clean" may be one. Classes go from the
-    weakest to the strongest under the last of them (without it, over all corruptions), and the title says Spearman's ρ
+    weakest to the strongest under the last of them (without it, over all corruptions), and the title gives Spearman's ρ
     between that attack and the mean over the corruptions.
     """
     frame = tidy(data, "corruptions", names=("corruption", "class"), numbers=("severity", "accuracy"))
@@ -44,7 +44,7 @@ def draw(data: pd.DataFrame, attacks: pd.DataFrame | None = None) -> Chart:
     last = beside["attack"].iloc[-1]
     under = beside[beside["attack"] == last].groupby("class")["accuracy"].mean().reindex(means.index)
     rho, low, high = correlation(means.to_numpy(), under.to_numpy())
-    within = "" if np.isnan(low) else f" (95% interval {fixed(low, 2)} to {fixed(high, 2)})"
+    within = "" if np.isnan(low) else f" (95% CI {fixed(low, 2)} to {fixed(high, 2)})"
     value = "ρ is not defined" if np.isnan(rho) else f"ρ = {fixed(rho, 2)}"
     order = _weakest_first(under)
     title = f"Classes under corruptions and under {last}: {value}{within}"

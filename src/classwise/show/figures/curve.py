@@ -1,7 +1,7 @@
 """Robustness of each class against the radius of the attack, from clean images on.
 
 From an audit along several radii (``--eps 2/255,4/255,8/255``): the points of `Audit.curve()`, with intervals of the
-classes singled out; all images together are the dashed line.
+highlighted classes; all images together are the dashed line.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def draw(points: pd.DataFrame, highlight: Sequence[str] | None = None) -> Chart:
 
 
 def _weakest_first(frame: pd.DataFrame) -> list[str]:
-    """The two classes of lowest and the two of highest mean accuracy: at the largest radius all may be at nought."""
+    """The two classes of lowest and the two of highest mean accuracy: at the largest radius all may be at 0."""
     mean = frame.dropna(subset=["value"]).groupby("class", sort=False)["value"].mean().sort_values(kind="stable")
     return list(dict.fromkeys((*mean.index[:2], *mean.index[-2:])))
 
@@ -67,7 +67,7 @@ def from_runs(
         points = audit.curve()
         families = list(dict.fromkeys(points["family"]))
         if family is not None and family not in families:
-            raise UserError(f"{name} holds no attack {family!r}; it holds {', '.join(families)}.")
+            raise UserError(f"{name} has no attack {family!r}; it has {', '.join(families)}.")
         for own in families if family is None else [family]:
             title = name if len(families) == 1 else f"{name}: {own}"
             charts[title] = draw(points[points["family"] == own], highlight)

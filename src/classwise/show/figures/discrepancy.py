@@ -1,4 +1,4 @@
-"""How far each class lies above or below the average of the classes, for several models and attacks.
+"""How far each class is above or below the average of the classes, for several models and attacks.
 
 Benz et al. ("Robustness may be at odds with fairness", 2020), Figures 1 and 2: a_c − ā, with ā the mean of the class
 accuracies, is wider after adversarial training and widest for its robust accuracy.
@@ -30,8 +30,8 @@ def draw(data: pd.DataFrame, most: int = 15) -> Chart:
     average. Classes from the lowest to the highest, by their mean over the panels.
 
     data: one row per class, model and attack: class, accuracy (a fraction), model, attack, and low and high if known.
-    Without the column model or attack there is one of them. The intervals are those of a_c, moved by ā, whose own
-    uncertainty is small beside them.
+    Without the column model or attack there is one of them. The intervals are those of a_c, shifted by ā, whose own
+    uncertainty is comparatively small.
     most: with more than twice as many classes, so many from each end are drawn; the average is still over all.
     """
     frame = _with_panels(data)
@@ -62,7 +62,7 @@ def _with_panels(data: pd.DataFrame) -> pd.DataFrame:
     if (twice := frame.duplicated(["class", "model", "attack"])).any():
         raise UserError(
             f"the table of discrepancy has the class {frame['class'][twice].iloc[0]!r} twice for the same model and "
-            "attack; tell them apart in the columns model and attack."
+            "attack; distinguish them in the columns model and attack."
         )
     return frame
 
@@ -80,7 +80,11 @@ def _panel(rows: pd.DataFrame, order: list[str], scale: alt.Scale, first: bool, 
     names = alt.Axis(labels=first, ticks=False, domain=False, labelOverlap=False)
     y = alt.Y("class:N", sort=order, scale=alt.Scale(domain=order), title=None, axis=names)
     axis = alt.Axis(tickCount=5, grid=True, labels=last, labelExpr=_SIGNED)
-    where: dict[str, Any] = {"title": "off average (points)" if last else None, "axis": axis, "scale": scale}
+    where: dict[str, Any] = {
+        "title": "difference from the average (points)" if last else None,
+        "axis": axis,
+        "scale": scale,
+    }
     shown = table(rows[rows["class"].isin(order)])
     base = alt.Chart(shown, width=_WIDTH, height=alt.Step(_STEP)).encode(
         tooltip=["class:N", alt.Tooltip("accuracy:Q", format=".1%"), alt.Tooltip("accuracy_off:Q", format="+.1f")]

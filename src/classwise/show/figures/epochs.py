@@ -1,7 +1,7 @@
 """Class-wise accuracy on held-out images over the epochs of a training, with the gap between best and worst class.
 
-Tian et al. (KDD 2021), Figure 1: the classes part early, and the gap stays. The shaded span reaches from the weakest to
-the strongest class of each epoch, the dashed line is the accuracy over all images.
+Tian et al. (KDD 2021), Figure 1: the classes diverge early, and the gap stays. The range from the weakest to the
+strongest class of each epoch is shaded, the dashed line is the accuracy over all images.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ def draw(
     what: What = "robust",
     highlight: Sequence[str] | None = None,
     domain: Domain | None = None,
-    less_mean: bool = False,
+    subtract_mean: bool = False,
 ) -> Chart:
     """history: the table in history.csv, with the columns epoch, robust and robust:CLASS (clean likewise).
 
-    less_mean: with the mean of the classes subtracted in each epoch (Benz et al. 2020, Figures 1 and 2).
+    subtract_mean: with the mean of the classes subtracted in each epoch (Benz et al. 2020, Figures 1 and 2).
     """
     points = by_class(history, what)
     if points.empty:
         raise UserError(
-            f"this history holds no {what} accuracy of classes (columns {what}:CLASS): the training held no images "
-            "out. Train with data.validation above 0."
+            f"this history has no {what} accuracy of classes (columns {what}:CLASS): the training had no validation "
+            "images. Train with data.validation above 0."
         )
     overall = history[["epoch", what]].set_axis(["x", "value"], axis=1).dropna()
-    if less_mean:
+    if subtract_mean:
         points, overall = _off_mean(points), overall[:0]
     return draw_lines(
         points,
         highlight,
         epoch_axis(history),
-        y=f"{what} accuracy" + (" less the mean" if less_mean else ""),
-        domain=domain or (_reach([points]) if less_mean else (0.0, _upper(points))),
+        y=f"{what} accuracy" + (" minus the mean" if subtract_mean else ""),
+        domain=domain or (_reach([points]) if subtract_mean else (0.0, _upper(points))),
         overall=overall if len(overall) else None,
     )
 
@@ -89,16 +89,16 @@ def from_history(
     histories: Mapping[str, pd.DataFrame],
     what: What = "robust",
     highlight: tuple[str, ...] | None = None,
-    less_mean: bool = False,
+    subtract_mean: bool = False,
 ) -> Chart:
     """A panel for each training, all with one scale.
 
-    less_mean: with the mean of the classes subtracted in each epoch.
+    subtract_mean: with the mean of the classes subtracted in each epoch.
     """
     found = [points for history in histories.values() if len(points := by_class(history, what))]
-    domain = _reach([_off_mean(points) for points in found]) if less_mean and found else (0.0, _common_top(found))
+    domain = _reach([_off_mean(points) for points in found]) if subtract_mean and found else (0.0, _common_top(found))
     return side_by_side(
-        {name: draw(history, what, highlight, domain, less_mean) for name, history in histories.items()}
+        {name: draw(history, what, highlight, domain, subtract_mean) for name, history in histories.items()}
     )
 
 

@@ -1,7 +1,7 @@
 """A map of the features of clean and of adversarial images, each class marked and named at its centre.
 
 Tian et al. ("Intriguing class-wise properties of adversarial training", 2020), Figure 8: a t-SNE of CIFAR-10 keeps
-animals and vehicles apart under attack, while the classes inside each run into each other.
+animals and vehicles apart under attack, while the classes inside each overlap.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from classwise.show.figures.columns import tidy
 from classwise.show.figures.studied import Tables, by_model
 from classwise.show.figures.style import FAINT, PALETTE, SHAPES, Chart, run_legend, side_by_side, table
 
-_COLOURS = [colour for colour in PALETTE if colour not in ("#000000", "#F0E442")]  # lost on a dark or a white page
+_COLOURS = [colour for colour in PALETTE if colour not in ("#000000", "#F0E442")]  # invisible on a dark or a white page
 _MOST_NAMES = 40
 _MANY_POINTS = 3000  # from here on they are small
 _SIDE = 260
 
 
 def draw(data: pd.DataFrame, highlight: Sequence[str] | None = None) -> Chart:
-    """A panel per kind, in the order of the table; colour and shape say the class, or its group where there is one.
+    """A panel per kind, in the order of the table; colour and shape show the class, or its group where there is one.
 
     data: one row per image and kind: x, y, class, kind (such as clean and adversarial), and group (a superclass) if
     wanted. The panels share their axes, so that a map made of both kinds together shows what moved.
@@ -43,7 +43,7 @@ def draw(data: pd.DataFrame, highlight: Sequence[str] | None = None) -> Chart:
 
 
 class _Looks:
-    """A colour and a shape for each class or group; a pair comes again only after all others have."""
+    """A colour and a shape for each class or group; pairs repeat only after all others were used."""
 
     def __init__(self, by: str, keys: list[str]) -> None:
         places = range(len(keys))

@@ -1,4 +1,4 @@
-"""Forest plot: the accuracy of each class with intervals that hold for all classes together, runs side by side.
+"""Forest plot: the accuracy of each class with simultaneous confidence intervals, runs side by side.
 
 Šidák's correction over the classes widens the Wilson intervals until all of them hold at once with the audit's
 confidence, so that any two classes may be compared at a glance. The dashed lines are the accuracies over all images.
@@ -17,7 +17,7 @@ from classwise.core.format import percent as share
 from classwise.core.records import Records
 from classwise.metrics import accuracy, overall
 from classwise.results.audit_result import Audit
-from classwise.show.figures.style import SHAPES, Chart, ordered, run_legend, run_scale, table, told, under_name
+from classwise.show.figures.style import SHAPES, Chart, ordered, run_legend, run_scale, table, under_name, with_tooltips
 
 MOST = 30  # classes shown, unless more are asked for
 EDGE = 5  # points beside 0% and 100%, in which a mark there has room
@@ -30,14 +30,14 @@ def draw(
     """runs: the records of one attack for each run, by name.
 
     order: of the classes; by default the weakest of the first run on top, and of equals the weakest over all runs.
-    most: of more classes than this the weakest and the strongest halves are shown, and how many lie between.
+    most: of more classes than this only the weakest and the strongest are shown, and the number of the others.
     """
     frame = pd.concat(
         accuracy.compute(rows, confidence=confidence, simultaneous=True).to_frame().assign(run=name)
         for name, rows in runs.items()
     )
     totals = pd.DataFrame({"run": list(runs), "value": [overall.compute(rows).value for rows in runs.values()]})
-    title = f"accuracy, with simultaneous {level(confidence)} intervals"
+    title = f"accuracy, with simultaneous {level(confidence)} CI"
     return dots(frame, title, domain=(0.0, 1.0), percent=True, totals=totals, most=most, order=order)
 
 
@@ -57,7 +57,7 @@ def dots(
     runs = frame["run"].unique().tolist()
     tie = frame.groupby("class")["value"].transform("mean")
     rows = chosen_rows(frame.assign(tie=tie)[frame["run"] == runs[0]], most, order)
-    shown, said = told(*_texts(frame[frame["class"].isin(rows)], percent))
+    shown, tips = with_tooltips(*_texts(frame[frame["class"].isin(rows)], percent))
     scale = alt.Scale(domain=list(domain), nice=False, padding=EDGE) if domain else alt.Scale(zero=True)
     x = alt.X("value:Q", title=title, scale=scale, axis=alt.Axis(format="%" if percent else "~g", grid=True))
     colour = alt.Color("run:N", scale=run_scale(runs), legend=run_legend(runs))
@@ -72,7 +72,7 @@ def dots(
         ),
         yOffset=alt.YOffset("run:N", sort=None, scale=alt.Scale(domain=runs)) if len(runs) > 1 else alt.Undefined,
         color=colour,
-        **said,
+        **tips,
     )
     layers = [
         base.mark_rule(strokeWidth=1.4, opacity=0.75, aria=True).encode(
@@ -88,7 +88,7 @@ def dots(
 
 
 def _texts(frame: pd.DataFrame, percent: bool) -> tuple[pd.DataFrame, dict[str, list[str]]]:
-    """The rows, and what is said of each."""
+    """The rows, and the texts of their tooltips."""
     ends = list(zip(frame["low"], frame["high"], strict=True))
     return frame, {
         "run": frame["run"].astype(str).tolist(),
@@ -100,7 +100,7 @@ def _texts(frame: pd.DataFrame, percent: bool) -> tuple[pd.DataFrame, dict[str, 
 
 
 def chosen_rows(first: pd.DataFrame, most: int, order: Sequence[str] | None) -> list[str]:
-    """The classes shown, and in place of those left out one line that says how many they are.
+    """The classes shown, and one line with the number of those left out.
 
     first: columns class, value, and where there is one tie, which orders classes of the same value.
     """

@@ -1,4 +1,4 @@
-"""Standard accuracy against adversarial robustness of each class, with the gap from worst to best class marked.
+"""Clean accuracy against robust accuracy of each class, with the gap from worst to best class marked.
 
 Tian et al. (2020), Figure 7: the classes of a standard model lie close together, those of an adversarially trained one
 far apart. The paper pairs the clean accuracy of a standard model with the robustness of another; without `standard`
@@ -20,12 +20,12 @@ from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy, overall
 from classwise.results.audit_result import Audit
 from classwise.show.figures.forest import EDGE, MOST, chosen_rows
-from classwise.show.figures.style import FAINT, SHAPES, Chart, run_legend, run_scale, side_by_side, table, told
+from classwise.show.figures.style import FAINT, SHAPES, Chart, run_legend, run_scale, side_by_side, table, with_tooltips
 
-_KINDS = ("standard accuracy", "adversarial robustness")
+_KINDS = ("clean accuracy", "robust accuracy")
 _ALL = "all images"
-_SPANS = ("standard gap", "adversarial gap")  # the lines from worst to best class
-_SIDES: dict[Literal["left", "right"], int] = {"left": 4, "right": -4}  # words begin or end so many points inside
+_SPANS = ("clean gap", "robust gap")  # the lines from worst to best class
+_SIDES: dict[Literal["left", "right"], int] = {"left": 4, "right": -4}  # points between text and the edge
 _WIDTH = 220
 
 
@@ -73,7 +73,7 @@ def _links(shown: pd.DataFrame, x: alt.X, y: alt.Y) -> Chart:
 
 def _points(shown: pd.DataFrame, x: alt.X, y: alt.Y) -> Chart:
     numbers = {"value": map(percent, shown["value"]), "n": map("{:,}".format, shown["n"])}
-    rows, said = told(shown, {"class": shown["class"].astype(str), "kind": shown["kind"], **numbers})
+    rows, tips = with_tooltips(shown, {"class": shown["class"].astype(str), "kind": shown["kind"], **numbers})
     return (
         alt.Chart(table(rows))
         .mark_point(filled=True, size=40, opacity=1, aria=True)
@@ -82,7 +82,7 @@ def _points(shown: pd.DataFrame, x: alt.X, y: alt.Y) -> Chart:
             y=y,
             color=alt.Color("kind:N", scale=run_scale(_KINDS), legend=run_legend(_KINDS)),
             shape=alt.Shape("kind:N", scale=run_scale(_KINDS, SHAPES), legend=run_legend(_KINDS)),
-            **said,
+            **tips,
         )
     )
 
@@ -103,7 +103,7 @@ def _spans(found: Mapping[str, PerClass], x: alt.X, y: alt.Y) -> list[Chart]:
 
 
 def _span(kind: str, own: PerClass, line: str) -> dict[str, str | float]:
-    """A span with its words: they begin where it begins, or end where it ends, on whichever side there is room."""
+    """A span with its text, aligned left or right, on whichever side there is room."""
     worst, best = own.worst, own.best
     low, high = float(own.values[worst]), float(own.values[best])
     between = "" if low == high else f" ({own.class_names[worst]} to {own.class_names[best]})"

@@ -1,4 +1,4 @@
-"""Number of classes in each interval of robustness, for data sets of many classes.
+"""Number of classes in each interval of robust accuracy, for data sets of many classes.
 
 Tian et al. (2020), Figure 6. Intervals are open to the left and closed to the right, (10%, 20%], but the first, which
 holds 0. Classes without examples are not counted.
@@ -39,7 +39,7 @@ def draw(runs: Mapping[str, Records], step: float = 0.1) -> Chart:
             x=alt.X(
                 "interval:N",
                 sort=None,
-                title="robustness interval (%)",
+                title="robust accuracy (%)",
                 scale=alt.Scale(domain=labels, paddingInner=0.25),
                 axis=alt.Axis(labelAngle=-45),
             ),
@@ -58,5 +58,5 @@ def count(values: np.ndarray[tuple[int], np.dtype[np.float64]], bins: int) -> li
 
 
 def from_runs(audits: Mapping[str, Audit], attack: str | None = None, step: float = 0.1) -> Chart:
-    """All audits in one plot, bars beside one another."""
+    """All audits in one plot, bars side by side."""
     return under_name(draw({name: audit.rows(attack) for name, audit in audits.items()}, step), list(audits))

@@ -1,5 +1,5 @@
-"""A line for each class along something that grows: a few classes singled out and named at their ends, the others faint
-behind them, the span from the lowest to the highest class shaded, and all classes together as one dashed line."""
+"""Line plots of all classes: a few highlighted and labelled at their ends, the others faint, the range from the lowest
+to the highest class shaded, and all classes together as one dashed line."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from scipy import optimize
 
 from classwise.core.errors import unknown
 from classwise.core.format import percent as share
-from classwise.show.figures.style import DASHES, FAINT, PALETTE, QUIET, Chart, Look, table, told
+from classwise.show.figures.style import DASHES, FAINT, PALETTE, QUIET, Chart, Look, table, with_tooltips
 from classwise.stats.intervals import Array
 
 ALL = "all"
-BESIDE = 4  # points beside the first and the last x, so that intervals there do not lie on the axis
+BESIDE = 4  # points beside the first and the last x, so that intervals there are not on the axis
 _WIDTH, _HEIGHT = 260, 180
-_MOST_FAINT = 200  # classes drawn behind; of more one would see only the span
+_MOST_FAINT = 200  # classes in the background; with more only the range would be visible
 _MOST_NAMED = 12  # classes all of which are named at their ends
 _LETTER = 9  # points
 
@@ -36,7 +36,7 @@ def draw_lines(
 ) -> Chart:
     """frame: columns x, class, value, and where there are intervals low, high. overall: columns x, value.
 
-    highlight: classes to single out; by default the two lowest and the two highest where the lines end.
+    highlight: classes to highlight; by default the two lowest and the two highest where the lines end.
     """
     chosen = _chosen(frame, highlight)
     scale = alt.Scale(domain=list(domain), nice=False, zero=False)
@@ -44,8 +44,8 @@ def draw_lines(
     up = alt.Y("value:Q", title=y, scale=scale, axis=axis)
     values = [share(value) if percent else f"{value:.4g}" for value in frame["value"]]
     at = map("{:.6g}".format, frame["x"])
-    frame, said = told(frame, {"class": frame["class"].astype(str), str(x["title"]): at, y: values})
-    layers = [_span(frame, x, up), *_behind(frame, chosen, x, up, said), *_singled(frame, chosen, x, up, said)]
+    frame, tips = with_tooltips(frame, {"class": frame["class"].astype(str), str(x["title"]): at, y: values})
+    layers = [_span(frame, x, up), *_behind(frame, chosen, x, up, tips), *_singled(frame, chosen, x, up, tips)]
     if overall is not None:
         layers.append(
             alt.Chart(table(overall)).mark_line(style="ink", strokeWidth=2, strokeDash=[4, 2]).encode(x=x, y=up)
@@ -57,7 +57,7 @@ def draw_lines(
 
 
 def _chosen(frame: pd.DataFrame, highlight: Sequence[str] | None) -> dict[str, int]:
-    """The classes that are singled out, each with the number of its colour and dash."""
+    """The highlighted classes, each with the number of its colour and dash."""
     names = frame["class"].unique().tolist()
     if highlight is None:
         last = frame.dropna(subset=["value"]).groupby("class", sort=False)["value"].last().sort_values(kind="stable")
@@ -74,16 +74,16 @@ def _span(frame: pd.DataFrame, x: alt.X, up: alt.Y) -> Chart:
     return alt.Chart(table(span)).mark_area(color=FAINT, opacity=0.18).encode(x=x, y=low, y2="max:Q")
 
 
-def _behind(frame: pd.DataFrame, chosen: dict[str, int], x: alt.X, up: alt.Y, said: Look) -> list[Chart]:
+def _behind(frame: pd.DataFrame, chosen: dict[str, int], x: alt.X, up: alt.Y, tips: Look) -> list[Chart]:
     others = frame[~frame["class"].isin(chosen)]
     if not 0 < others["class"].nunique() <= _MOST_FAINT:
         return []
     lines = alt.Chart(table(others)).mark_line(color=FAINT, strokeWidth=0.8, opacity=0.8)
-    return [lines.encode(x=x, y=up, detail="class:N", tooltip=said["tooltip"])]
+    return [lines.encode(x=x, y=up, detail="class:N", tooltip=tips["tooltip"])]
 
 
-def _singled(frame: pd.DataFrame, chosen: dict[str, int], x: alt.X, up: alt.Y, said: Look) -> list[Chart]:
-    """Lines, points and intervals of the classes singled out; their numbers choose colours, so that panels agree."""
+def _singled(frame: pd.DataFrame, chosen: dict[str, int], x: alt.X, up: alt.Y, tips: Look) -> list[Chart]:
+    """Lines, points and intervals of the highlighted classes; their numbers choose colours, so that panels agree."""
     own = frame[frame["class"].isin(chosen)]
     numbers = list(range(len(PALETTE)))
     colour = alt.Color("number:O", scale=alt.Scale(domain=numbers, range=list(PALETTE)), legend=None)
@@ -91,7 +91,7 @@ def _singled(frame: pd.DataFrame, chosen: dict[str, int], x: alt.X, up: alt.Y, s
     base = alt.Chart(table(own.assign(number=own["class"].map(chosen)))).encode(x=x, color=colour)
     layers = [
         base.mark_line(strokeWidth=1.8).encode(y=up, strokeDash=dash, detail="class:N"),
-        base.mark_point(size=14, filled=True, opacity=1, aria=True).encode(y=up, **said),
+        base.mark_point(size=14, filled=True, opacity=1, aria=True).encode(y=up, **tips),
     ]
     if "low" in frame:
         low = alt.Y("low:Q", scale=up["scale"], title=up["title"])
@@ -100,7 +100,7 @@ def _singled(frame: pd.DataFrame, chosen: dict[str, int], x: alt.X, up: alt.Y, s
 
 
 def _ends(frame: pd.DataFrame, overall: pd.DataFrame | None, chosen: dict[str, int], domain: Domain) -> pd.DataFrame:
-    """Where each name is written: beside the end of its line, but no two on one another."""
+    """The position of each label: beside the end of its line, without overlaps."""
     last = frame.dropna(subset=["value"]).groupby("class", sort=False).last().reset_index()
     ends = last[["class", "x", "value"]].assign(
         colour=[PALETTE[chosen[name]] if name in chosen else QUIET for name in last["class"]]

@@ -1,7 +1,7 @@
-"""Misclassified and homing confusion: how many images of each class are broken into which, and how many come home.
+"""Misclassified and homing confusion: how many images of each class are misclassified as which, and which return.
 
 Tian et al. (KDD 2021), Figure 4a: the counts of the confusion without its diagonal. Figure 4b, beside it where it is
-given: of the images of class i broken into class j those that are right once j is left out of the training.
+given: of the images of class i misclassified as j those that are correct once j is left out of the training.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from classwise.stats.intervals import Array
 def draw(
     records: Records, homing: Array | None = None, order: Sequence[str] | None = None, by: By | None = None
 ) -> Chart:
-    """homing: counts of true class by the class broken into, in class order. See confusion for `order` and `by`."""
+    """homing: counts of true class by predicted class, in class order. See confusion for `order` and `by`."""
     names, blocks = records.class_names, arrange(records, order, by)
     broken = matrix(confusion.compute(records), names, blocks, shares=False)
     if homing is None:

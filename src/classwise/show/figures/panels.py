@@ -1,4 +1,4 @@
-"""A grid of images with captions: what an attack changed, or what another background does to a prediction.
+"""A grid of images with captions: what an attack changed, or the effect of another background on the prediction.
 
 Tian et al. (KDD 2021), Figure 6: the same animal on two backgrounds, with the most likely classes of the clean and of
 the attacked image. `triples` makes the table of the other usual grid: clean, adversarial, and their difference.
@@ -55,7 +55,9 @@ def draw(data: pd.DataFrame, cell: float = 84) -> Chart:
     text = base.mark_text(
         baseline="top", dy=_SPACE - beneath, lineHeight=_LINE, lineBreak="\n", limit=alt.ExprRef(expr="bandwidth('x')")
     )
-    described = images.encode(url="image:N", y=middle, description="said:N")  # else a reader would read the address out
+    described = images.encode(
+        url="image:N", y=middle, description="alt:N"
+    )  # else a screen reader would read the address out
     return described + text.encode(text="caption:N", y=bottom)
 
 
@@ -64,13 +66,13 @@ def triples(
 ) -> pd.DataFrame:
     """The table of clean images, adversarial ones and their amplified differences, a row of the grid per image.
 
-    captions: of the adversarial images. All differences are amplified alike, so that rows can be compared.
+    captions: of the adversarial images. All differences are amplified by the same factor, so that rows can be compared.
     """
     texts = [""] * len(names) if captions is None else list(captions)
     counts = {"clean": len(clean), "adversarial": len(adversarial), "names": len(names), "captions": len(texts)}
     if len(set(counts.values())) != 1 or not names:
-        said = ", ".join(f"{count} {what}" for what, count in counts.items())
-        raise UserError(f"triples takes one name, and one caption if any, for each pair of images; got {said}.")
+        got = ", ".join(f"{count} {what}" for what, count in counts.items())
+        raise UserError(f"triples takes one name, and one caption if any, for each pair of images; got {got}.")
     widest = max(float(np.abs(_unit(b) - _unit(a)).max()) for a, b in zip(clean, adversarial, strict=True))
     times = max(1, int(_REACH / widest + 1e-6)) if widest else 1
     rows: list[dict[str, Any]] = []
@@ -89,7 +91,7 @@ def difference(clean: Array, adversarial: Array, times: float) -> Array:
 
 
 def data_uri(image: Array | str) -> str:
-    """An image, H×W or H×W×C, as a PNG inside an address, so that a page or a chart carries it along."""
+    """An image, H×W or H×W×C, as a PNG in a data URI, so that a page or a chart includes it."""
     if isinstance(image, str):
         if not image.startswith(_PNG):
             raise UserError(f"an image is an array, or a text that begins with {_PNG}; got {image[:40]!r}.")
@@ -111,8 +113,8 @@ def _grid(data: pd.DataFrame) -> pd.DataFrame:
     if (twice := frame.duplicated(["row", "column"])).any():
         row, column = frame.loc[twice, ["row", "column"]].iloc[0]
         raise UserError(f"two images share the row {row!r} and the column {column!r}; give each row its own name.")
-    said = frame["row"] + ", " + frame["column"] + ": " + frame["caption"]
-    return frame.assign(image=[data_uri(image) for image in data["image"]], said=said)
+    alt_text = frame["row"] + ", " + frame["column"] + ": " + frame["caption"]
+    return frame.assign(image=[data_uri(image) for image in data["image"]], alt=alt_text)
 
 
 def _unit(image: Array) -> Array:

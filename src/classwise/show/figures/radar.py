@@ -106,7 +106,7 @@ def _web(names: Sequence[str], outer: float) -> list[Chart]:
     if size <= _MOST_NAMED:
         place = np.arange(size)
         ends = pd.DataFrame({"class": list(names), **_at(place, 1.0, size)})
-        inner = 0.0 if size <= _MOST_LEVEL else 1 / _RINGS  # many spokes would blacken the middle
+        inner = 0.0 if size <= _MOST_LEVEL else 1 / _RINGS  # many spokes would cover the centre
         ends = ends.assign(inner_x=inner * ends["x"], inner_y=inner * ends["y"])
         spokes = alt.Chart(table(ends)).mark_rule(**faint)
         layers.append(spokes.encode(x=_X, y=_Y, x2="inner_x:Q", y2="inner_y:Q"))

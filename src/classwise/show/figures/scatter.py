@@ -1,6 +1,6 @@
-"""Average against worst class: each run a point with intervals both ways, the better the further up and right.
+"""Average against worst class: each run a point with both confidence intervals; up and to the right is better.
 
-The intervals are the metrics' own: of the lowest true accuracy (worst), and of the mean of the classes (average).
+The intervals are those of the metrics: of the worst class, and of the mean of the classes (average).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from classwise.core.format import percent
 from classwise.core.records import Records
 from classwise.metrics import average, worst
 from classwise.results.audit_result import Audit
-from classwise.show.figures.style import SHAPES, Chart, Look, run_legend, run_scale, table, told, under_name
+from classwise.show.figures.style import SHAPES, Chart, Look, run_legend, run_scale, table, under_name, with_tooltips
 
 _WIDTH, _HEIGHT = 260, 220
 
@@ -26,10 +26,10 @@ def draw(runs: Mapping[str, Records], confidence: float = 0.95) -> Chart:
     x, y = _axis(alt.X, frame, "average"), _axis(alt.Y, frame, "worst")
     legend = run_legend(list(runs))
     shares = {key: map(percent, frame[key]) for key in ("average", "worst")}
-    rows, said = told(frame, {"run": frame["run"], **shares, "worst class": frame["class"]})
+    rows, tips = with_tooltips(frame, {"run": frame["run"], **shares, "worst class": frame["class"]})
     base = alt.Chart(table(rows)).encode(
         color=alt.Color("run:N", scale=run_scale(list(runs)), legend=legend),
-        **said,
+        **tips,
     )
     bars = base.mark_rule(strokeWidth=1.2, opacity=0.7, aria=True)
     across = bars.encode(x=x["low"], x2="average_high:Q", y=y["value"])

@@ -1,7 +1,7 @@
-"""Cosine similarity between classes beside their confusion: are the classes a model sees as alike those it confuses?
+"""Cosine similarity between classes beside their confusion: does a model confuse the classes that it sees as similar?
 
 Benz et al. ("Robustness may be at odds with fairness", 2020), Section 3.2: cos(z̄_i, z̄_j) of the mean logit vectors of
-two true classes, against the share of class i that is taken for class j.
+two true classes, against the share of class i that is misclassified as class j.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from classwise.stats.correlation import correlation
 _MOST_LABELS = 40
 _NAMED_PAIRS = 5
 _DOT = 0.65  # of a cell's side, the largest dot
-_SEEN = 0.02  # of the largest share, under which a dot would be a speck
+_SEEN = 0.02  # of the largest share, below which a dot would be invisible
 _CELL, _SIDE, _SCATTER = 22, 420, 220  # points: a cell where there is room, the matrix at most, the plot beside it
 _LINE = 16  # points between two names, as many as they need once a file is made narrower
 
@@ -41,8 +41,8 @@ def draw(data: pd.DataFrame, order: Sequence[str] | None = None) -> Chart:
     if pairs.empty:
         raise UserError("similarity compares pairs of different classes; the table pairs each class only with itself.")
     rho = correlation(pairs["cosine"].to_numpy(), pairs["share"].to_numpy())[0]
-    said = "ρ is not defined" if np.isnan(rho) else f"ρ = {fixed(rho, 2)} over {len(pairs):,} ordered pairs"
-    return alt.hconcat(_matrix(pairs, names), _scatter(pairs).properties(title=said), spacing=24)
+    title = "ρ is not defined" if np.isnan(rho) else f"ρ = {fixed(rho, 2)} over {len(pairs):,} ordered pairs"
+    return alt.hconcat(_matrix(pairs, names), _scatter(pairs).properties(title=title), spacing=24)
 
 
 def _matrix(pairs: pd.DataFrame, names: list[str]) -> Chart:
@@ -65,7 +65,7 @@ def _matrix(pairs: pd.DataFrame, names: list[str]) -> Chart:
         legend=alt.Legend(title="misclassified as", format="%", tickCount=3),
     )
     dots = base.properties(data=table(pairs[pairs["share"] > _SEEN * pairs["share"].max()])).encode(size=size)
-    # As encodings, for a legend leaves out the outline that a mark is given otherwise.
+    # As encodings, since a legend omits outlines that are set on the mark.
     circles = dots.mark_point(strokeWidth=0.7 if side < _SIDE else 0.4, opacity=1).encode(
         fill=alt.value("white"), stroke=alt.value("black")
     )

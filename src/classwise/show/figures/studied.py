@@ -1,8 +1,8 @@
-"""What the figures of a study are drawn from: one table for each kind of figure, in the study's folder below data.
+"""The tables that the figures of a study are drawn from: one for each kind of figure, in the study's folder data.
 
     runs/temperature/data/temperature.csv        the columns that figures.temperature.draw asks for
 
-Where a study draws a figure for each of several models, the column model says which rows are whose.
+Where a study draws a figure for each of several models, the column model tells which rows are whose.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAMES = ("attack", "background", "caption", "class", "column", "corruption", "g
 
 
 def read(folders: Sequence[Path]) -> dict[str, Tables]:
-    """The tables of each study, by what the studies are to be called."""
+    """The tables of each study, by name."""
     for folder in folders:
         if kind_of(folder) != "study":
             raise UserError(f"{folder} is no folder of a finished study (it has no study.md).")

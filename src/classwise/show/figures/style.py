@@ -1,5 +1,5 @@
-"""How every figure looks, and how it becomes a file: exact sizes of paper columns, colours that the colour-blind and a
-grey printer can tell apart."""
+"""The style of all figures, and how they are saved: exact widths of paper columns, colours that differ for the
+colour-blind and in greyscale."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ PALETTE = ("#0072B2", "#E69F00", "#D55E00", "#56B4E9", "#009E73", "#000000", "#C
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-left", "triangle-right")
 #: Dashes that go with the palette.
 DASHES = ([1, 0], [6, 2], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3], [10, 3], [3, 1])
-#: What stands behind: grid, and classes that are not singled out; seen on white and on black.
+#: For the background: the grid, and classes that are not highlighted; visible on white and on black.
 FAINT = "#9a9a9a"
-#: Words of lesser weight, legible on white and on black.
+#: For secondary text, legible on white and on black.
 QUIET = "#757575"
-#: From nothing to all: one hue whose lightness alone carries the value.
+#: For shares: one hue whose lightness encodes the value.
 SEQUENTIAL: Literal["blues"] = "blues"
-#: Around zero: two hues of equal weight.
+#: For differences: two hues of equal weight.
 DIVERGING: Literal["purpleorange"] = "purpleorange"
 #: Widths in points, as in the styles of common venues: a column of two, a whole page of text, a slide.
 WIDTHS = {"column": 234.0, "page": 487.0, "slide": 720.0}
@@ -43,7 +43,7 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 _SCALE = 4  # pixels of a PNG for each point
 _LEAST = 0.12  # of its own width, to which a plot may shrink
 _CLOSE = 0.01  # share of the width by which the last scaling may shrink or stretch the letters
-_SHORT = 2  # letters that are no wider than a cell
+_SHORT = 2  # letters that fit into a cell
 _LEGEND_LETTERS = 44  # in a row of the legend, which must fit a column
 
 
@@ -86,25 +86,25 @@ def styled(chart: Chart, background: str | None = "white", ink: str = "#1a1a1a")
 def table(frame: pd.DataFrame) -> alt.InlineData:
     """The rows as a chart's data, however many; what is not a number is null. Class names are values, never columns.
 
-    They are given as JSON text: rows of Python values would be copied and checked anew for every part of a chart.
+    They are given as JSON text: rows of Python values would be copied and checked again for every part of a chart.
     """
     text = frame.to_json(orient="records", double_precision=15)  # in full: it is rounded once, where it is written
     return alt.InlineData(values=text, format=alt.JsonDataFormat(type="json"))
 
 
-def told(frame: pd.DataFrame, texts: Mapping[str, Iterable[str]]) -> tuple[pd.DataFrame, Look]:
-    """The rows with what is said of each, by title, and the encodings that say it under the pointer and read it aloud.
+def with_tooltips(frame: pd.DataFrame, texts: Mapping[str, Iterable[str]]) -> tuple[pd.DataFrame, Look]:
+    """The rows with texts by title, and the encodings that show them under the pointer and to screen readers.
 
-    Numbers come as text from `classwise.core.format`, so that a chart says what tables and sentences say.
+    Numbers come as text from `classwise.core.format`, so that a chart agrees with tables and sentences.
     """
-    columns = {f"told_{place}": list(column) for place, column in enumerate(texts.values())}
+    columns = {f"tip_{place}": list(column) for place, column in enumerate(texts.values())}
     label = ["; ".join(map(": ".join, zip(texts, row, strict=True))) for row in zip(*columns.values(), strict=True)]
     tooltip = [alt.Tooltip(f"{column}:N", title=title) for column, title in zip(columns, texts, strict=True)]
-    return frame.assign(**columns, told=label), {"tooltip": tooltip, "description": alt.Description("told:N")}
+    return frame.assign(**columns, tip=label), {"tooltip": tooltip, "description": alt.Description("tip:N")}
 
 
 def run_scale(runs: Sequence[str], values: Sequence[Any] = PALETTE) -> alt.Scale:
-    """A colour, shape or dash for each run, in the order they were given; from the ninth run on they come again."""
+    """A colour, shape or dash for each run, in order; they repeat from the ninth run on."""
     return alt.Scale(domain=list(runs), range=list(itertools.islice(itertools.cycle(values), len(runs))))
 
 
@@ -130,12 +130,12 @@ def under_name(chart: Chart, runs: Sequence[str]) -> Chart:
 
 
 def label_angle(names: Sequence[str]) -> float:
-    """Of the names below a matrix: upright where they are of one or two letters, else downwards."""
+    """Of the labels below a matrix: horizontal where they have one or two letters, else vertical."""
     return 0 if max(map(len, names), default=0) <= _SHORT else -90
 
 
 def ordered(names: Sequence[str], order: Sequence[str] | None) -> list[str]:
-    """The names in the wanted order, those it leaves out at the end."""
+    """The names in the given order, those it leaves out at the end."""
     for name in order or ():
         if name not in names:
             raise unknown("class", name, names)
@@ -228,7 +228,7 @@ def _scaled(view: Mapping[str, Any], factor: float) -> dict[str, Any]:
             scaled[key] = [_scaled(part, factor) for part in view[key]]
     if "spec" in view:
         scaled["spec"] = _scaled(view["spec"], factor)
-    if "config" in view:  # the width of plots that do not say theirs
+    if "config" in view:  # the width of plots that do not set theirs
         own = view["config"]["view"]
         sizes = {"continuousWidth": own["continuousWidth"] * factor, "discreteWidth": {"step": 20 * factor}}
         scaled["config"] = {**view["config"], "view": {**own, **sizes}}

@@ -1,4 +1,4 @@
-"""Class accuracies against a swept setting: the classes it moves in colour, the gap between best and worst shaded.
+"""Class accuracies against a swept setting: the classes it changes in colour, the gap between best and worst shaded.
 
 Tian et al. (KDD 2021), Figure 4c, sweep the β of one class of TRADES; Li and Liu (WAT, AAAI 2023), Figure 3, the weight
 of one class, beside the average and the worst class: here the dashed line and the lower edge of the shade.
@@ -18,7 +18,7 @@ from classwise.show.figures.lines import BESIDE, draw_lines
 from classwise.show.figures.studied import Tables, table_of
 from classwise.show.figures.style import Chart, side_by_side
 
-_MOST_MOVED = 4  # classes singled out where the caller names none
+_MOST_MOVED = 4  # classes highlighted where the caller names none
 _MOST_TICKS = 12
 _WIDE = 10
 
@@ -34,7 +34,7 @@ def draw(
 
     data: one row per value of the setting and class: value, class, accuracy (a fraction), and low and high if known.
     setting, measure: the titles of the axes. log: the setting on a logarithmic axis.
-    highlight: classes to single out; by default those the setting moves most.
+    highlight: classes to highlight; by default those the setting changes most.
     """
     frame = tidy(data, "sweep", names=("class",), numbers=("value", "accuracy"), optional=("low", "high"))
     ticks = np.sort(frame["value"].unique()).tolist()

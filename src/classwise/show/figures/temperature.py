@@ -1,6 +1,6 @@
 """Robustness against 1/T of Temperature-PGD, a line for each model: in plain float32, and in the sound variant dashed.
 
-Tian et al. (2020), Table 6, drawn. Where the two lines of a model part, float32 has lost the attack's gradient.
+Tian et al. (2020), Table 6, drawn. Where the two lines of a model diverge, float32 has lost the attack's gradient.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def draw(data: pd.DataFrame) -> Chart:
         raise UserError(f"temperature draws at least two values of 1/T, all above 0; got {ticks}.")
     models, variants = (list(frame[column].unique()) for column in ("model", "variant"))
     if len(variants) > len(_DASHES):
-        raise UserError(f"temperature tells at most {len(_DASHES)} variants apart; got {', '.join(variants)}.")
+        raise UserError(f"temperature draws at most {len(_DASHES)} variants; got {', '.join(variants)}.")
     axis = alt.Axis(values=ticks, format="~g", labelOverlap=True)
     x = alt.X(
         "inv_temperature:Q",

@@ -1,9 +1,9 @@
-"""Robustness of each class beside the norm of its row of the classifier's weights, and how far the two go together.
+"""Robust accuracy of each class beside the norm of its row of the classifier's weights, and their correlation.
 
 Tian et al. ("Intriguing class-wise properties of adversarial training", 2020), Figure 4: after adversarial training
 robustness grows nearly monotonically with ‖w_c‖₂. The paper scales both to [0, 1]; here both keep their units.
 
-"Monotonically" is asked of Spearman's ρ, with its interval (`classwise.stats.correlation`).
+"Monotonically" is tested by Spearman's ρ, with its confidence interval (`classwise.stats.correlation`).
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def draw(data: pd.DataFrame, confidence: float = 0.95, measure: str = "robust ac
     names = ("class", "model") if "model" in data else ("class",)
     frame = tidy(data, "weight_norm", names=names, numbers=("accuracy", "norm"), optional=("low", "high"))
     if "model" not in frame:
-        return _pair(frame, [_said(frame, confidence)], measure)
+        return _pair(frame, [_describe(frame, confidence)], measure)
     models = frame.groupby("model", sort=False)
-    pairs = [_pair(own, [str(name), _said(own, confidence)], measure) for name, own in models]
+    pairs = [_pair(own, [str(name), _describe(own, confidence)], measure) for name, own in models]
     return alt.concat(*pairs, columns=_COLUMNS, spacing=30)
 
 
-def _said(frame: pd.DataFrame, confidence: float) -> str:
+def _describe(frame: pd.DataFrame, confidence: float) -> str:
     rho, low, high = correlation(frame["norm"].to_numpy(), frame["accuracy"].to_numpy(), confidence)
     if np.isnan(rho):
         return "ρ is not defined"
-    within = "" if np.isnan(low) else f" ({level(confidence)} interval {fixed(low, 2)} to {fixed(high, 2)})"
+    within = "" if np.isnan(low) else f" ({level(confidence)} CI {fixed(low, 2)} to {fixed(high, 2)})"
     return f"ρ = {fixed(rho, 2)}{within}"
 
 

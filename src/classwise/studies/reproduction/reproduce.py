@@ -23,7 +23,7 @@ import pandas as pd
 from classwise import published, studies
 from classwise.core.errors import UserError, unknown
 from classwise.data import class_names
-from classwise.published.like import resolved
+from classwise.published.like import resolve_likes
 from classwise.published.numbers import LABELS
 from classwise.studies.reproduction import compared, cost
 from classwise.studies.reproduction.measured import READERS
@@ -69,7 +69,7 @@ def _file() -> tuple[dict[str, Differs], dict[str, dict[str, Any]]]:
     """The differences that plans share, and the plans."""
     found = tomllib.loads(_FILE.read_text(encoding="utf-8"))
     shared = {name: _differs(each) for name, each in found.pop("shared").items()}
-    return shared, resolved(found, "plan")
+    return shared, resolve_likes(found, "plan")
 
 
 def _differs(entry: Mapping[str, Any]) -> Differs:
