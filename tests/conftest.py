@@ -60,7 +60,7 @@ def make_audit(
                 }
             )
         )
-    infos = {name: AttackInfo(settings={"name": name.partition("-")[0]}) for name in attacks} | dict(infos or {})
+    infos = {name: _info(name.partition("-")[0]) for name in attacks} | dict(infos or {})
     meta = Meta(class_names=tuple(names), eps=8 / 255, attacks=infos, stats=rest.pop("stats", {}))
     return Audit(Records(pd.concat(frames, ignore_index=True), meta), **rest)
 
@@ -87,3 +87,8 @@ def net() -> nn.Module:
 def images(net: nn.Module) -> Images:
     """Images that the small network predicts correctly."""
     return make_images(net)
+
+
+def _info(attack: str) -> AttackInfo:
+    blind = ("nattack", "noise", "square", "transfer")
+    return AttackInfo(settings={"name": attack}, needs_gradient=attack not in blind)

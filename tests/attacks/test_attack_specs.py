@@ -107,7 +107,7 @@ def test_mistakes_are_named(text: str, said: str) -> None:
 
 
 @dataclass(frozen=True)
-class Own:
+class Own(Attack):
     """A user's attack, with a setting that has no default."""
 
     strength: int

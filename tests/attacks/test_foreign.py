@@ -45,6 +45,13 @@ def wrong_shape(model, x, y):
 def failing(model, x, y):
     raise KeyError("no such layer")
 
+def search(model, x, y, eps):
+    draws = torch.stack([x + eps * (2 * torch.rand_like(x) - 1) for _ in range(5)]).clamp(0, 1)
+    wrong = torch.stack([model(draw).argmax(1) != y for draw in draws])
+    return draws[wrong.float().argmax(0), torch.arange(len(x))]
+
+search.needs_gradient = False
+
 def out_of_memory(model, x, y):
     raise RuntimeError("CUDA out of memory")
 """
@@ -65,6 +72,11 @@ def network(channels: int = 3) -> nn.Module:
     for parameter in net.parameters():
         nn.init.normal_(parameter, std=0.5, generator=generator)
     return net.eval()
+
+
+def black_box(x: np.ndarray) -> np.ndarray:
+    scores: np.ndarray = x.reshape(len(x), -1)[:, :3]
+    return scores
 
 
 def images(count: int = 6) -> tuple[Tensor, Tensor]:
@@ -186,6 +198,47 @@ def test_a_file_that_does_not_run(tmp_path: Path) -> None:
 def test_neither_a_library_nor_a_file() -> None:
     with pytest.raises(UserError, match="'pgd-20' is no attack of torchattacks, foolbox, art"):
         foreign.load("pgd-20")
+
+
+class TestNeedsGradient:
+    def test_a_function_says_so_itself_or_the_spec_does(self, file: Path) -> None:
+        assert foreign.load(f"{file}:noise").needs_gradient
+        assert not foreign.load(f"{file}:search").needs_gradient
+        assert not foreign.load(f"{file}:noise,needs_gradient=false").needs_gradient
+        assert foreign.load(f"{file}:search,needs_gradient=true").needs_gradient
+        with pytest.raises(UserError, match=r"needs_gradient of .*:search is true or false, got 'maybe'"):
+            foreign.load(f"{file}:search,needs_gradient=maybe")
+
+    @pytest.mark.parametrize("name", ["search", "noise,needs_gradient=false"])
+    def test_one_that_needs_none_attacks_a_black_box(self, file: Path, name: str) -> None:
+        x, y = images()
+        audit = cw.audit(black_box, (x, y), f"{file}:{name}", eps=0.1, num_classes=3, progress=False)
+        info = list(audit.records.meta.attacks.values())[-1]
+        assert not info.needs_gradient
+        with pytest.raises(UserError, match="needs the gradient of the model, and a black box has none"):
+            cw.audit(black_box, (x, y), f"{file}:gradient", eps=0.1, num_classes=3, progress=False)
+
+    def test_of_the_libraries_it_is_known(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def called(name: str, **attributes: Any) -> type:
+            return type(name, (), {"__init__": lambda self, model=None: None, **attributes})
+
+        class LossGradientsMixin: ...
+
+        libraries = {
+            "torchattacks": {"PGD": True, "Square": False, "SPSA": False},
+            "foolbox.attacks": {"L2PGD": True, "HopSkipJumpAttack": False, "L2AdditiveGaussianNoiseAttack": False},
+            "art.attacks.evasion": {"ProjectedGradientDescent": True, "HopSkipJump": False, "AutoAttack": True},
+        }
+        for path, attacks_there in libraries.items():
+            library = path.partition(".")[0]
+            module = ModuleType(path)
+            for name, needs in attacks_there.items():
+                mixins = (LossGradientsMixin,) if needs and name != "AutoAttack" else ()
+                setattr(module, name, called(name, _estimator_requirements=(object, *mixins)))
+            monkeypatch.setitem(sys.modules, library, ModuleType(library))
+            monkeypatch.setitem(sys.modules, path, module)
+            for name, needs in attacks_there.items():
+                assert foreign.load(f"{library}:{name}").needs_gradient is needs, name
 
 
 class TestLibraries:

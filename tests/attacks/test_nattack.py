@@ -13,7 +13,7 @@ from torch import Tensor
 
 from classwise import attacks
 from classwise.attacks import nattack
-from classwise.attacks.attack import Model, Rows, initial_rows, needs_gradient
+from classwise.attacks.attack import Model, Rows, initial_rows
 from classwise.attacks.nattack import Nattack
 from classwise.core import rng
 from classwise.core.errors import UserError
@@ -188,7 +188,7 @@ def test_scores_are_enough(linear: Linear) -> None:
         assert not torch.is_grad_enabled()
         return linear(WEIGHT)(x)
 
-    assert not needs_gradient(Nattack())
+    assert not Nattack().needs_gradient
     x, y = batch(linear(WEIGHT))
     attacks.craft(Nattack(rounds=3, population=4), box, x, y, Threat("linf", 0.05))
 

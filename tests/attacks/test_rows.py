@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from classwise import attacks
-from classwise.attacks.attack import Model, Rows, initial_rows, join, select, value_and_gradient
+from classwise.attacks.attack import Model, OneShot, Rows, initial_rows, join, select, value_and_gradient
 from classwise.attacks.transfer import Transfer
 from classwise.core.errors import UserError
 from classwise.core.threat import Ball, Threat
@@ -20,18 +20,14 @@ Linear = Callable[..., Model]
 
 
 @dataclass(frozen=True)
-class Scripted:
+class Scripted(OneShot):
     """An attack whose restarts end at given points."""
 
-    points: Iterator[Tensor]
-    restarts: int
-    steps: int = 0
+    ends: Iterator[Tensor]
+    restarts: int = 1
 
-    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
-        return {**rows, "x_adv": next(self.points)}
-
-    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
-        raise AssertionError("has no steps")
+    def points(self, model: Model, rows: Rows, ball: Ball) -> Tensor:
+        return next(self.ends)
 
 
 def test_the_restart_kept_is_a_broken_one_and_among_those_the_worst() -> None:

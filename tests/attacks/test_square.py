@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import classwise as cw
 from classwise import attacks
-from classwise.attacks.attack import Model, Rows, initial_rows, join, needs_gradient
+from classwise.attacks.attack import Model, Rows, initial_rows, join
 from classwise.attacks.square import Square, _eta
 from classwise.core import rng
 from classwise.core.errors import UserError
@@ -214,7 +214,7 @@ def test_scores_are_enough() -> None:
         assert not torch.is_grad_enabled()
         return torch.stack([x.flatten(1).sum(1), torch.full((len(x),), 6.0)], 1).log_softmax(1)
 
-    assert not needs_gradient(Square())
+    assert not Square().needs_gradient
     x = torch.full((3, 1, 4, 4), 0.4)  # sums to 6.4, and can be brought down to 4.8
     point = attacks.craft(Square(queries=50), box, x, zeros(3), Threat("linf", 0.1))
     with torch.no_grad():

@@ -173,14 +173,10 @@ class TestZeroGradient:
 
 
 @dataclass(frozen=True)
-class Careless:
+class Careless(Attack):
     """An attack that brightens the image whatever the radius."""
 
-    steps: int = 3  # no field `restarts`: an attack need not have one
-
-    @property
-    def restarts(self) -> int:
-        return 1
+    steps: int = 3
 
     def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         return {**rows, "x_adv": (rows["x"] + 0.4).clamp(0, 1)}

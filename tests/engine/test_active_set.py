@@ -296,7 +296,7 @@ class TestVerification:
 
 
 @dataclass(frozen=True)
-class Jump:
+class Jump(Attack):
     """Goes to a place of the test's choosing at its first step."""
 
     where: Callable[[Tensor, Tensor], Tensor]
@@ -355,7 +355,7 @@ def test_noise_tries_as_many_points_as_it_says(draws: int) -> None:
 
 
 @dataclass(frozen=True)
-class Walk:
+class Walk(Attack):
     """Goes down the slope by 0.01 a step, out of any ball, and remembers the nearest point that is misclassified.
 
     The second restart walks in steps of 0.003 and so stops nearer, if it gets there. `wrong` pretends an early find.
@@ -366,6 +366,10 @@ class Walk:
     minimal: bool = False
     wrong: bool = False
     last: int = 1000
+
+    @property
+    def seeks_distance(self) -> bool:
+        return self.minimal
 
     def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         never = torch.full_like(rows["eps"], torch.inf)

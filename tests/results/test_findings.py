@@ -294,6 +294,12 @@ class TestWeakAttack:
         audit = audit_of({"noise-10": [50, 5, 60], "pgd-20": [60, 5, 80]}, WIDE, infos=survivors)
         assert "blind_beats_gradient" not in found(audit)
 
+    @pytest.mark.parametrize("needs_gradient", [False, True])
+    def test_a_foreign_attack_says_whether_it_needs_a_gradient(self, audit_of: Make, needs_gradient: bool) -> None:
+        theirs = AttackInfo(settings={"name": "foreign", "source": "mine.py"}, needs_gradient=needs_gradient)
+        audit = audit_of({"mine.py:search": [50, 5, 60], "pgd-20": [60, 5, 80]}, WIDE, infos={"mine.py:search": theirs})
+        assert ("blind_beats_gradient" in found(audit)) is not needs_gradient
+
     @pytest.mark.parametrize("kind", ["square", "nattack", "transfer"])
     def test_an_attack_without_gradient_that_breaks_what_the_gradient_cannot(self, audit_of: Make, kind: str) -> None:
         audit = audit_of({f"{kind}-10": [50, 5, 60], "pgd-20": [60, 5, 80]}, WIDE)
@@ -314,7 +320,9 @@ def curve(*names: str) -> dict[str, AttackInfo]:
     """The metadata of attacks called family@eps."""
     split = {name: name.split("@") for name in names}
     return {
-        name: AttackInfo(settings={"name": family}, protocol="final", coverage="all", eps=float(eps), family=family)
+        name: AttackInfo(
+            settings={"name": family}, protocol="final", eps=float(eps), family=family, needs_gradient=family != "noise"
+        )
         for name, (family, eps) in split.items()
     }
 

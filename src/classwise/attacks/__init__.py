@@ -13,23 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from classwise.attacks import foreign
-from classwise.attacks.attack import Attack, Model, Rows, craft
+from classwise.attacks.attack import Attack, Model, OneShot, Rows, Suite, craft
 from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.core.registry import Registry
 from classwise.core.user_files import IN_FILE, take
 
-__all__ = ["Attack", "Model", "Rows", "craft", "describe", "name_of", "names", "parse", "settings", "usage", "written"]
+__all__ = [
+    "Attack", "Model", "OneShot", "Rows", "Suite", "craft", "describe", "name_of", "names", "parse", "settings",
+    "usage", "written",
+]  # fmt: skip
 
 
 def _is_class(item: Any) -> bool:
     """Whether it is a class of attacks or of suites, not a function."""
-    return isinstance(item, type) and dataclasses.is_dataclass(item) and (hasattr(item, "begin") or _is_suite(item))
-
-
-def _is_suite(item: Any) -> bool:
-    """Whether it is several attacks under one name, its `members`."""
-    return hasattr(item, "members")
+    return isinstance(item, type) and issubclass(item, (Attack, Suite))
 
 
 _REGISTRY = Registry(
@@ -37,14 +35,14 @@ _REGISTRY = Registry(
     plural="attacks",
     package=__name__,
     accepts=_is_class,
-    expected="a frozen dataclass with begin and advance",
+    expected="a frozen dataclass that is an Attack or a Suite (classwise.attacks)",
 )
 describe, usage, name_of = _REGISTRY.describe, _REGISTRY.usage, _REGISTRY.name_of
 
 
 def names() -> list[str]:
     """Every attack there is, without the suites."""
-    return [name for name in _REGISTRY.names() if not _is_suite(attack_class(name))]
+    return [name for name in _REGISTRY.names() if not issubclass(attack_class(name), Suite)]
 
 
 def attack_class(name: str) -> Any:
@@ -54,8 +52,8 @@ def attack_class(name: str) -> Any:
 
 def has_suite(attacks: str | Attack | Sequence[str | Attack]) -> bool:
     """Whether one of the specs names a suite of attacks, such as autoattack."""
-    named = (_class_in(item) if isinstance(item, str) else item for item in listed(attacks))
-    return any(map(_is_suite, named))
+    named = (_class_in(item) if isinstance(item, str) else type(item) for item in listed(attacks))
+    return any(cls is not None and issubclass(cls, Suite) for cls in named)
 
 
 def _class_in(text: str) -> Any:
@@ -74,7 +72,7 @@ def listed(attacks: Any) -> list[Any]:
 
 def _members(item: Any) -> list[Any]:
     """The attacks of a suite; an attack as it is."""
-    return list(item.members()) if _is_suite(item) else [item]
+    return list(item.members()) if isinstance(item, Suite) else [item]
 
 
 def settings(attack: Attack) -> dict[str, Any]:
@@ -130,8 +128,8 @@ def _choices(cls: type[Any], key: str, text: str) -> list[str]:
 
 def written(attack: Any) -> str | None:
     """The spec from which `parse` makes the attack; None where there is none, as for one that holds a model."""
-    if own := getattr(attack, "spec", None):
-        return str(own)
+    if isinstance(attack, Attack) and attack.spec is not None:
+        return attack.spec
     try:
         usual = {f.name: f.default for f in dataclasses.fields(attack)}
         changed = {key: value for key, value in settings(attack).items() if value != usual[key]}
@@ -144,8 +142,8 @@ def written(attack: Any) -> str | None:
 
 def short_name(attack: Attack) -> str:
     """``pgd-20``: the attack's name and its leading field, where that is a number; or its `short_name`."""
-    if own := getattr(attack, "short_name", None):
-        return str(own)
+    if attack.short_name is not None:
+        return attack.short_name
     name = Path(name_of(attack)).name
     values = list(settings(attack).values())
     return f"{name}-{values[0]}" if values and isinstance(values[0], int) and values[0] != 1 else name

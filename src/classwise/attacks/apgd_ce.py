@@ -27,7 +27,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from classwise.attacks.attack import Model, Rows, value_and_gradient
+from classwise.attacks.attack import Attack, Model, Rows, value_and_gradient
 from classwise.core import spec
 from classwise.core.losses import cross_entropy
 from classwise.core.spec import Count, Share, Steps
@@ -37,7 +37,7 @@ _MOMENTUM = 0.75  # the paper's α: the share of the gradient step against that 
 
 
 @dataclass(frozen=True)
-class Apgd:
+class Apgd(Attack):
     """Auto-PGD on whatever `objective` says.
 
     iterations: steps after the random start; rho: ρ of condition 1; eot: gradients averaged over this many calls.

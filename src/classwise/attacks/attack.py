@@ -21,8 +21,9 @@ or move it, and no attack needs to know.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -30,51 +31,98 @@ from torch import Tensor
 from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.losses import cross_entropy
-from classwise.core.threat import Ball, Radius, Threat, choose
+from classwise.core.threat import BALLS, Ball, Norm, Radius, Threat, choose
 
 Rows: TypeAlias = "dict[str, Tensor]"
 Model: TypeAlias = Callable[[Tensor], Tensor]
 
 
-@runtime_checkable
-class Attack(Protocol):
-    """A frozen dataclass: its fields are the settings, its file's name is the attack's name."""
+class Attack(ABC):
+    """A frozen dataclass: its fields are the settings, its file's name is the attack's name.
+
+    What the engine asks of an attack is here, with what is usual; a subclass says what is different, in a field with a
+    default (`steps: int = 20`), a property, or a line of its class (`needs_gradient = False`).
+    """
+
+    #: The norms that it has a form for.
+    supports: tuple[Norm, ...] = tuple(BALLS)
 
     @property
+    @abstractmethod
     def steps(self) -> int:
-        """How many times `advance` is called after `begin`."""
+        """How many times `advance` is called after `begin`, at most."""
 
     @property
     def restarts(self) -> int:
-        """How many times the whole attack is tried, each from another random start."""
+        """How many times the whole attack is tried, each from another random start or towards another target."""
+        return 1
 
+    @property
+    def needs_gradient(self) -> bool:
+        """Whether it differentiates the model; one that only reads the model's answers may attack a black box."""
+        return True
+
+    @property
+    def evaluations(self) -> int:
+        """About how many times a step asks the model."""
+        return 1
+
+    @property
+    def seeks_distance(self) -> bool:
+        """Whether it is asked for the nearest adversarial point that it can find, not just for one in the ball."""
+        return False
+
+    @property
+    def short_name(self) -> str | None:
+        """What tables call it, where that is not its name and its first field."""
+        return None
+
+    @property
+    def spec(self) -> str | None:
+        """The spec it was made from, where that is not its name and its fields."""
+        return None
+
+    @abstractmethod
     def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         """Add `x_adv`, the first point to try, and whatever else the attack remembers."""
 
+    @abstractmethod
     def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         """Ask the model about `x_adv` (its answer becomes `logits`) and move to the next point."""
 
+    def for_classes(self, num_classes: int) -> Attack:
+        """The attack fitted to so many classes, where its restarts are targets."""
+        return self
 
-def needs_gradient(attack: Attack | type[Attack]) -> bool:
-    """Whether the attack differentiates the model; one that does not says so: ``needs_gradient = False``."""
-    return bool(getattr(attack, "needs_gradient", True))
-
-
-def evaluations(attack: Attack) -> int:
-    """About how many times a step asks the model; an attack whose steps are many questions says so: `evaluations`."""
-    return int(getattr(attack, "evaluations", 1))
-
-
-def for_classes(attack: Attack, num_classes: int) -> Attack:
-    """The attack fitted to so many classes, for attacks whose restarts are targets: they have `for_classes`."""
-    fit = getattr(attack, "for_classes", None)
-    return attack if fit is None else fit(num_classes)
+    def require_norm(self, norm: Norm) -> None:
+        """Raise where the attack has no form for the norm."""
+        if norm not in self.supports:
+            name = type(self).__module__.rpartition(".")[2]
+            raise UserError(f"{name} has no {norm} form; use norm {' or '.join(self.supports)} with it.")
 
 
-def seeks_distance(attack: Attack) -> bool:
-    """Whether the attack is asked for the nearest adversarial point it can find (its field `minimal`), not just for
-    one in the ball."""
-    return bool(getattr(attack, "minimal", False))
+class OneShot(Attack):
+    """An attack that is a single call: no steps, one point for every example."""
+
+    steps = 0
+
+    @abstractmethod
+    def points(self, model: Model, rows: Rows, ball: Ball) -> Tensor:
+        """The point to try for every example."""
+
+    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
+        return {**rows, "x_adv": self.points(model, rows, ball)}
+
+    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
+        raise AssertionError(f"{type(self).__name__} is a single call and has no step to take")
+
+
+class Suite(ABC):
+    """Several attacks under one name, each on what those before it left: a frozen dataclass like an attack."""
+
+    @abstractmethod
+    def members(self) -> list[Attack]:
+        """The attacks, in the order in which they run."""
 
 
 def initial_rows(x: Tensor, y: Tensor, eps: Radius, key: Tensor, restart: Tensor | int = 0) -> Rows:
@@ -158,6 +206,7 @@ def craft(
     Of several restarts the one kept is a misclassified one if there is any, and among those the one of largest
     cross entropy. The model's train/eval mode is the caller's business.
     """
+    attack.require_norm(threat.norm)
     x, ball, radius = x.detach(), threat.ball, threat.eps if eps is None else eps
     best, best_broken = x, torch.zeros(len(x), dtype=torch.bool, device=x.device)
     best_loss = torch.full((len(x),), float("-inf"), device=x.device)

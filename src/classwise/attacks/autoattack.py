@@ -15,7 +15,7 @@ from typing import Literal
 from classwise.attacks.apgd_ce import ApgdCe
 from classwise.attacks.apgd_dlr import ApgdDlr
 from classwise.attacks.apgd_t import ApgdT
-from classwise.attacks.attack import Attack
+from classwise.attacks.attack import Attack, Suite
 from classwise.attacks.fab import Fab
 from classwise.attacks.fab_t import FabT
 from classwise.attacks.square import Square
@@ -24,7 +24,7 @@ from classwise.core.spec import Count
 
 
 @dataclass(frozen=True)
-class Autoattack:
+class Autoattack(Suite):
     """Fields: the version; for "rand", the number of EoT draws."""
 
     version: Literal["standard", "plus", "rand"] = "standard"

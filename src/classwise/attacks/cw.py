@@ -27,9 +27,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from classwise.attacks.attack import Model, Rows, value_and_gradient
+from classwise.attacks.attack import Attack, Model, Rows, value_and_gradient
 from classwise.core import spec
-from classwise.core.errors import UserError
 from classwise.core.losses import margin
 from classwise.core.spec import OpenShare, Positive, Steps
 from classwise.core.threat import LINF, Ball, choose, wide
@@ -42,7 +41,7 @@ _BETA1, _BETA2, _TINY = 0.9, 0.999, 1e-7  # Adam's
 
 
 @dataclass(frozen=True)
-class Cw:
+class Cw(Attack):
     """Fields: iterations of each minimisation; constants tried; Adam's rate; the first constant; the factor of τ.
 
     abort_early: end a minimisation that makes no progress, as published.
@@ -57,6 +56,8 @@ class Cw:
     abort_early: bool = True
     minimal: bool = False
 
+    supports = ("linf",)
+
     def __post_init__(self) -> None:
         spec.validate_fields(self)
 
@@ -67,12 +68,10 @@ class Cw:
         return self.binary_steps * levels * self.iterations
 
     @property
-    def restarts(self) -> int:
-        return 1
+    def seeks_distance(self) -> bool:
+        return self.minimal
 
     def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
-        if ball is not LINF:
-            raise UserError(f"cw bounds the change of every pixel and has no {ball.name} form; use norm linf with it.")
         one, never = torch.ones_like(rows["eps"]), torch.full_like(rows["eps"], torch.inf)
         result = {"best": never, "x_best": rows["x"], "done": torch.zeros_like(rows["t"], dtype=torch.bool)}
         search = {"const": self.const * one, "lower": 0 * one, "upper": never, "constants": torch.zeros_like(rows["t"])}

@@ -16,14 +16,14 @@ AutoAttack.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
 
-from classwise.attacks.attack import Model, Rows
+from classwise.attacks.attack import Attack, Model, Rows
 from classwise.attacks.hyperplane import nearest_step
 from classwise.core import spec
 from classwise.core.errors import UserError
@@ -43,7 +43,7 @@ class Plane(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Boundary(ABC):
+class Boundary(Attack):
     """The attack without its choice of the class to go for. Fields as in the paper; see fab."""
 
     iterations: Steps = 100
@@ -52,12 +52,18 @@ class Boundary(ABC):
     beta: OpenShare = 0.9
     minimal: bool = False
 
+    supports = ("linf", "l2")
+
     def __post_init__(self) -> None:
         spec.validate_fields(self)
 
     @property
     def steps(self) -> int:
         return self.iterations
+
+    @property
+    def seeks_distance(self) -> bool:
+        return self.minimal
 
     @abstractmethod
     def linearise(self, model: Model, rows: Rows, ball: Ball) -> Plane:

@@ -5,6 +5,9 @@
     art:ProjectedGradientDescent,max_iter=10          any evasion attack of the Adversarial Robustness Toolbox
     path/to/file.py:attack,alpha=0.01                 a function (model, x, y) -> x_adv; it may also take eps and norm
 
+An attack that only reads the model's answers may attack a black box. Of the libraries' it is known; a function says so,
+``attack.needs_gradient = False``, or the spec, ``mine.py:attack,needs_gradient=false``.
+
 Settings go to the attack's constructor (or the function). The radius, the norm and the number of classes are filled in
 where it takes them and they are not given; so is ART's step size, with a quarter of the radius, because its default is
 larger than the usual radii. Images lie in [0,1].
@@ -32,7 +35,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from classwise.attacks.attack import Attack, Model, Rows
+from classwise.attacks.attack import Model, OneShot, Rows
 from classwise.core import spec as specs
 from classwise.core.errors import UserError, unknown
 from classwise.core.extras import package
@@ -40,6 +43,7 @@ from classwise.core.threat import Ball, Norm
 from classwise.core.user_files import take
 
 _SPEC = re.compile(r"(?P<source>torchattacks|foolbox|art|[^,=]+\.py):(?P<name>[^,]*)(?:,(?P<options>.*))?")
+_NEEDS_GRADIENT = "needs_gradient"  # of every foreign attack: a setting of ours, which is not passed on
 _ALONE = threading.Lock()  # the global random states are one for all threads
 
 
@@ -48,7 +52,7 @@ def is_foreign(spec: str) -> bool:
     return _SPEC.fullmatch(spec.strip()) is not None
 
 
-def load(spec: str) -> Attack:
+def load(spec: str) -> ForeignAttack:
     """The attack of a spec such as ``foolbox:L2PGD,steps=20``; an error if there is none or it has no such setting."""
     match = _SPEC.fullmatch(spec.strip())
     if match is None:
@@ -73,7 +77,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class ForeignAttack:
+class ForeignAttack(OneShot):
     """Fields: the library, or the Python file; the attack's name in it; its settings, as text."""
 
     source: str
@@ -94,26 +98,27 @@ class ForeignAttack:
         return f"{self.source}:{self.attack}" + (f",{self.options}" if self.options else "")
 
     @property
-    def steps(self) -> int:
-        return 0
+    def needs_gradient(self) -> bool:
+        """What the spec says of it (``needs_gradient=false``); else what the library does, or the function by an
+        attribute of that name; else true."""
+        stated = self._options().get(_NEEDS_GRADIENT)
+        if stated is not None:
+            return bool(stated)
+        if self.source in _LIBRARIES:
+            library = _LIBRARIES[self.source]
+            return library.needs_gradient(library.attack(self.attack))
+        return bool(getattr(take(self.source, self.attack, "attack")[0], _NEEDS_GRADIENT, True))
 
-    @property
-    def restarts(self) -> int:
-        return 1
-
-    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
+    def points(self, model: Model, rows: Rows, ball: Ball) -> Tensor:
         x_adv, call = rows["x"].clone(), self._prepared()
         with _random_states(int(rows["key"][0]), x_adv.device), _frozen(model), torch.enable_grad():
             for eps in sorted(set(rows["eps"].tolist()) - {0.0}):  # with no radius there is nothing to ask
                 mine = rows["eps"] == eps
                 x, y = rows["x"][mine].contiguous(), rows["y"][mine]  # libraries like `view`
-                x_adv[mine] = self._points(call, Batch(_Wrapped(model, x), x, y, eps, ball.name))
-        return {**rows, "x_adv": x_adv}
+                x_adv[mine] = self._ask(call, Batch(_Wrapped(model, x), x, y, eps, ball.name))
+        return x_adv
 
-    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
-        raise AssertionError("an attack of another library runs as a whole")
-
-    def _points(self, call: Callable[[Batch], Any], batch: Batch) -> Tensor:
+    def _ask(self, call: Callable[[Batch], Any], batch: Batch) -> Tensor:
         try:
             point = torch.as_tensor(call(batch)).detach().to(batch.x)
         except UserError:
@@ -127,10 +132,16 @@ class ForeignAttack:
             raise UserError(f"{self.short_name} gave points of shape {shapes}.")
         return point
 
-    def _prepared(self) -> Callable[[Batch], Any]:
-        """The call to make for a batch, once name and settings have been checked."""
+    def _options(self) -> dict[str, Any]:
         _, options = specs.split(f"options:{self.options}")
         given = {key: _value(text) for key, text in options.items()}
+        if not isinstance(given.get(_NEEDS_GRADIENT, True), bool):
+            raise UserError(f"needs_gradient of {self.short_name} is true or false, got {options[_NEEDS_GRADIENT]!r}.")
+        return given
+
+    def _prepared(self) -> Callable[[Batch], Any]:
+        """The call to make for a batch, once name and settings have been checked."""
+        given = {key: value for key, value in self._options().items() if key != _NEEDS_GRADIENT}
         if not self.attack:
             raise UserError(f"{self.source!r} names no attack; write {self.source}:NAME.")
         if self.source in _LIBRARIES:
@@ -204,11 +215,15 @@ def _taken(fitting: Mapping[str, Any], known: list[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Library:
-    """Where a library keeps its attacks and how one is asked; the first `leading` arguments are not settings."""
+    """Where a library keeps its attacks, how one is asked, and which of them differentiate the model.
+
+    leading: how many arguments of an attack are not settings.
+    """
 
     package: str
     module: str
     leading: int
+    needs_gradient: Callable[[Any], bool]
     ask: Callable[[Callable[..., Any], Mapping[str, Any], list[str], Batch], Any]
 
     def attack(self, name: str) -> Callable[..., Any]:
@@ -224,10 +239,28 @@ class Library:
         return found
 
 
+# Attacks that only read the model's answers; the classes of these libraries do not say so themselves.
+_TORCHATTACKS_WITHOUT = "VANILA|GN|SPSA|OnePixel|Pixle|Square"
+_FOOLBOX_WITHOUT = (
+    "(Boundary|HopSkipJump|Gen|Pointwise|Inversion|Dataset|Spatial|GaussianBlur)Attack"
+    "|.*(Noise|ContrastReduction)Attack"
+)
+
+
+def _not_named(pattern: str) -> Callable[[Any], bool]:
+    return lambda attack: re.fullmatch(pattern, attack.__name__) is None
+
+
+def _art_needs_gradient(attack: Any) -> bool:
+    """ART's attacks say what they require of a classifier; its AutoAttack only has members that do."""
+    required = getattr(attack, "_estimator_requirements", ())
+    return attack.__name__ == "AutoAttack" or any("Gradients" in part.__name__ for part in required)
+
+
 _LIBRARIES = {
-    "torchattacks": Library("torchattacks", "torchattacks", 1, _ask_torchattacks),
-    "foolbox": Library("foolbox", "foolbox.attacks", 0, _ask_foolbox),
-    "art": Library("art", "art.attacks.evasion", 1, _ask_art),
+    "torchattacks": Library("torchattacks", "torchattacks", 1, _not_named(_TORCHATTACKS_WITHOUT), _ask_torchattacks),
+    "foolbox": Library("foolbox", "foolbox.attacks", 0, _not_named(_FOOLBOX_WITHOUT), _ask_foolbox),
+    "art": Library("art", "art.attacks.evasion", 1, _art_needs_gradient, _ask_art),
 }
 
 

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from classwise.attacks.attack import Model, Rows, select
+from classwise.attacks.attack import Attack, Model, Rows, select
 from classwise.core import rng, spec
 from classwise.core.losses import margin
 from classwise.core.spec import Bounds, Count, Positive, Steps
@@ -35,7 +35,7 @@ _AT_ONCE = 2**20  # pixel values given to the model in one call: 341 images of C
 
 
 @dataclass(frozen=True)
-class Nattack:
+class Nattack(Attack):
     """Fields: rounds; samples (model evaluations) of each round; the Gaussian's width σ; step size; how many rounds
     from one test of the mean to the next; restarts."""
 
@@ -46,7 +46,7 @@ class Nattack:
     check: Count = 10
     restarts: Count = 1
 
-    needs_gradient: ClassVar[bool] = False
+    needs_gradient = False
 
     def __post_init__(self) -> None:
         spec.validate_fields(self)

@@ -6,24 +6,24 @@ x'_k = Π(x + ε · u_k),   k = 1…draws,    u_k uniform in the ball, or random
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 
-from classwise.attacks.attack import Model, Rows
+from classwise.attacks.attack import Attack, Model, Rows
 from classwise.core import rng, spec
 from classwise.core.spec import Steps
 from classwise.core.threat import Ball, wide
 
 
 @dataclass(frozen=True)
-class Noise:
+class Noise(Attack):
     """Fields: how many points are tried; whether inside the ball ("uniform") or on its boundary ("boundary")."""
 
     draws: Steps = 10
     where: Literal["uniform", "boundary"] = "uniform"
 
-    needs_gradient: ClassVar[bool] = False
+    needs_gradient = False
 
     def __post_init__(self) -> None:
         spec.validate_fields(self)
@@ -31,10 +31,6 @@ class Noise:
     @property
     def steps(self) -> int:
         return self.draws - 1  # `begin` makes the first point
-
-    @property
-    def restarts(self) -> int:
-        return 1
 
     def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         x, eps = rows["x"], rows["eps"]

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from classwise.attacks.attack import Model, Rows, value_and_gradient
+from classwise.attacks.attack import Attack, Model, Rows, value_and_gradient
 from classwise.core import rng, spec
 from classwise.core.errors import UserError
 from classwise.core.losses import cross_entropy
@@ -28,7 +28,7 @@ _TARGET = 2  # stream of an example's random target; its start is drawn from str
 
 
 @dataclass(frozen=True)
-class Pgd:
+class Pgd(Attack):
     """Fields: number of steps; step size α (default ε/4); restarts; the random start; a target; EoT draws.
 
     start: "uniform" draws from the whole ball (Madry), "gaussian" adds 0.001·N(0,1) (TRADES), "none" starts at x.

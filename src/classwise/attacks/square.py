@@ -19,13 +19,12 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from classwise.attacks.attack import Model, Rows
+from classwise.attacks.attack import Attack, Model, Rows
 from classwise.core import rng, spec
 from classwise.core.errors import UserError
 from classwise.core.losses import margin
@@ -39,7 +38,7 @@ _START = 0  # stream of the first point; the i-th window's numbers are stream i 
 
 
 @dataclass(frozen=True)
-class Square:
+class Square(Attack):
     """Fields: windows tried, one query each after that of the first point; share of the image the first ones cover;
     restarts; whether the schedule of 10,000 queries is compressed into `queries`."""
 
@@ -48,7 +47,8 @@ class Square:
     restarts: Count = 1
     rescale_schedule: bool = False
 
-    needs_gradient: ClassVar[bool] = False
+    needs_gradient = False
+    supports = ("linf", "l2")
 
     def __post_init__(self) -> None:
         spec.validate_fields(self)

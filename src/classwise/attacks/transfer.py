@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from classwise import attacks
-from classwise.attacks.attack import Attack, Model, Rows, final_point, finished, for_classes, initial_rows, select
+from classwise.attacks.attack import Attack, Model, OneShot, Rows, final_point, finished, initial_rows, select
 from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.core.threat import Ball
@@ -56,7 +56,7 @@ class Surrogate:
 
 
 @dataclass(frozen=True)
-class Transfer:
+class Transfer(OneShot):
     """Fields: the surrogates' specs and weights files; the attack that crafts; a file to keep its points in.
 
     store: points are taken from there if they were crafted before on the same surrogate with the same settings, from
@@ -71,7 +71,7 @@ class Transfer:
     store: str | None = None
     surrogates: Sequence[Model] = ()
 
-    needs_gradient: ClassVar[bool] = False
+    needs_gradient = False
 
     def __post_init__(self) -> None:
         spec.validate_fields(self)
@@ -90,10 +90,6 @@ class Transfer:
         self.named()
         if self.store is not None and not all(_told_apart(model) for model in self.surrogates):
             raise UserError("store needs surrogates that are torch modules: their weights say which points are theirs.")
-
-    @property
-    def steps(self) -> int:
-        return 0
 
     @property
     def restarts(self) -> int:
@@ -124,10 +120,10 @@ class Transfer:
         return dataclasses.replace(self, surrogates=made)
 
     def for_classes(self, num_classes: int) -> Transfer:
-        fitted = for_classes(self.crafting, num_classes)
+        fitted = self.crafting.for_classes(num_classes)
         return self if fitted == self.crafting else dataclasses.replace(self, attack=fitted)
 
-    def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
+    def points(self, model: Model, rows: Rows, ball: Ball) -> Tensor:
         if not self.surrogates:
             raise UserError(
                 f"transfer has no model to craft on{f': {self.model} is not loaded' if self.model else ''}. In an "
@@ -137,13 +133,10 @@ class Transfer:
         x_adv = rows["x"].clone()
         for number in sorted(set(which.tolist())):
             mine = which == number
-            x_adv[mine] = self._points(Surrogate.of(self.surrogates[number]), select(rows, mine), ball)
-        return {**rows, "x_adv": x_adv}
+            x_adv[mine] = self._crafted_on(Surrogate.of(self.surrogates[number]), select(rows, mine), ball)
+        return x_adv
 
-    def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
-        raise AssertionError("transfer has no step to take")
-
-    def _points(self, surrogate: Surrogate, rows: Rows, ball: Ball) -> Tensor:
+    def _crafted_on(self, surrogate: Surrogate, rows: Rows, ball: Ball) -> Tensor:
         """The points crafted on one surrogate, from the store where it has them."""
         if self.store is None:
             return crafted(self.crafting, surrogate, rows, ball)
@@ -167,6 +160,7 @@ def attacks_in(given: Attack | str) -> list[Attack]:
 
 def crafted(attack: Attack, model: Model, rows: Rows, ball: Ball) -> Tensor:
     """The points the attack ends with on `model`, from the examples' own random numbers."""
+    attack.require_norm(ball.name)
     own = initial_rows(rows["x"], rows["y"], rows["eps"], rows["key"], rows["restart"] % attack.restarts)
     own = attack.begin(model, own, ball)
     while not finished(own, attack.steps).all():

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from classwise import attacks as attack_files
-from classwise.attacks.attack import Attack, for_classes, needs_gradient
+from classwise.attacks.attack import Attack
 from classwise.auditing import sanity
 from classwise.auditing.asked import Asked, in_folder
 from classwise.auditing.inputs import (
@@ -211,7 +211,7 @@ def prepare(
     example = images.batch(np.arange(min(8, len(images))))[0].to(device)
     images = with_names(images, check_model(model, example))
     attacks = with_surrogates(attacks, images, device)
-    attacks = {name: for_classes(attack, images.num_classes) for name, attack in attacks.items()}
+    attacks = {name: attack.for_classes(images.num_classes) for name, attack in attacks.items()}
     black_box = getattr(model, "black_box", False)
     if black_box:
         _require_gradient_free(attacks)
@@ -256,8 +256,8 @@ def prepare(
 
 def _require_gradient_free(attacks: Mapping[str, Attack]) -> None:
     for name, attack in attacks.items():
-        if needs_gradient(attack):
-            able = [known for known in attack_files.names() if not needs_gradient(attack_files.attack_class(known))]
+        if attack.needs_gradient:
+            able = [known for known in attack_files.names() if not attack_files.attack_class(known)().needs_gradient]
             raise UserError(
                 f"{name} needs the gradient of the model, and a black box has none. Attacks that need only its "
                 f"answers: {', '.join(able)}."

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
-from classwise.attacks.attack import Attack, Rows, final_point, initial_rows, needs_gradient, select
+from classwise.attacks.attack import Attack, Rows, final_point, initial_rows, select
 from classwise.attacks.pgd import Pgd
 from classwise.core import rng
 from classwise.core.format import percent
@@ -79,9 +79,9 @@ def inspect(
     findings += _zero_radius(model, sample, attack, threat.ball)
     if gradient is None or not gradient.any():
         return findings
-    if any(needs_gradient(each) for each in attacks.values()):
+    if any(each.needs_gradient for each in attacks.values()):
         findings += _unbounded(model, sample)
-    if needs_gradient(attack):
+    if attack.needs_gradient:
         findings += _loss(model, sample, attack, threat)
     return findings
 

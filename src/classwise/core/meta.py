@@ -20,6 +20,7 @@ class AttackInfo:
     coverage: "all" if every example was attacked, "standing" if only those no earlier attack had broken.
     eps: the (largest) radius it ran with; None where that is the run's.
     family: what attacks that differ only in eps have in common, so that their rows make a curve.
+    needs_gradient: whether it differentiates the model.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -27,6 +28,7 @@ class AttackInfo:
     coverage: Coverage = "all"
     eps: float | None = None
     family: str | None = None
+    needs_gradient: bool = True
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,13 @@ class Meta:
                 **raw,
                 "class_names": tuple(raw["class_names"]),
                 "superclasses": None if groups is None else {k: tuple(v) for k, v in groups.items()},
-                "attacks": {name: AttackInfo(**info) for name, info in pairs},
+                "attacks": {name: AttackInfo(**_complete(name, info)) for name, info in pairs},
                 "part": None if part is None else Part(**part),
             }
         )
+
+
+def _complete(name: str, info: Mapping[str, Any]) -> dict[str, Any]:
+    """An attack's entry, also of files written before attacks said whether they need a gradient."""
+    without = info["settings"].get("name", name) in ("nattack", "noise", "square", "transfer")
+    return {"needs_gradient": not without, **info}

@@ -23,7 +23,6 @@ from classwise.attacks.attack import (
     finished,
     initial_rows,
     join,
-    seeks_distance,
     select,
 )
 from classwise.core import rng
@@ -257,7 +256,7 @@ class ActiveSet:
 
     @property
     def seeking(self) -> bool:
-        return seeks_distance(self.attack)
+        return self.attack.seeks_distance
 
 
 def _spent(rows: Rows) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from classwise import attacks as attack_files
-from classwise.attacks.attack import Attack, Model, evaluations, needs_gradient
+from classwise.attacks.attack import Attack, Model
 from classwise.core.errors import UserError
 from classwise.core.meta import AttackInfo, Coverage, Meta, Protocol
 from classwise.core.records import CLEAN, Array
@@ -73,6 +73,10 @@ class Evaluation:
     folder: AuditFolder | None = None
     report: Callable[[str, int], None] = field(default=lambda attack, finished: None)
 
+    def __post_init__(self) -> None:
+        for attack in self.attacks.values():
+            attack.require_norm(self.threat.norm)
+
     def standing(self, attack: str) -> bool:
         """Whether the attack sees only what no earlier one has broken."""
         return attack != CLEAN and self.meta.attacks[attack].coverage == "standing"
@@ -86,9 +90,9 @@ def plan(
     By the arithmetic of a pass and not by its measured time, so that two runs of one command cut the data alike and
     their records are equal to the last bit.
     """
-    gradient = any(needs_gradient(attack) for attack in attacks.values())
+    gradient = any(attack.needs_gradient for attack in attacks.values())
     seconds = pass_seconds(fast, example, gradient)
-    whole = max((a.steps * a.restarts * evaluations(a) for a in attacks.values()), default=0)
+    whole = max((a.steps * a.restarts * a.evaluations for a in attacks.values()), default=0)
     passes = whole / 2 + 1  # some examples break early
     at_once = batch * workers
     usual, most = (int(limit / (seconds * passes)) for limit in (_SECONDS_PER_PART, _MOST_SECONDS))
@@ -136,10 +140,13 @@ def along(job: Evaluation, curve: Mapping[str, float]) -> Evaluation:
 
 def attack_infos(attacks: Mapping[str, Attack], protocol: Protocol, coverage: Coverage) -> dict[str, AttackInfo]:
     """The metadata of a run's attacks, clean first."""
-    infos = {CLEAN: AttackInfo(settings={}, protocol=protocol, coverage="all")}
+    infos = {CLEAN: AttackInfo(settings={}, protocol=protocol, coverage="all", needs_gradient=False)}
     for name, attack in attacks.items():
         own = json.loads(json.dumps(attack_files.settings(attack), default=str))  # a field may hold any object
         infos[name] = AttackInfo(
-            settings={"name": attack_files.name_of(attack), **own}, protocol=protocol, coverage=coverage
+            settings={"name": attack_files.name_of(attack), **own},
+            protocol=protocol,
+            coverage=coverage,
+            needs_gradient=attack.needs_gradient,
         )
     return infos

@@ -23,8 +23,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from classwise.attacks import attack_class, names
-from classwise.attacks.attack import needs_gradient
+from classwise.attacks import attack_class, names, parse
 from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Records
@@ -261,8 +260,10 @@ def _needs_surrogate(attack: str) -> bool:
 
 
 def _white(attack: str) -> bool:
-    """Whether the attack sees the model's gradient; one of another library is taken to."""
-    return _name(attack) not in names() or needs_gradient(attack_class(_name(attack)))
+    """Whether the attack sees the model's gradient."""
+    if _name(attack) in names():
+        return bool(attack_class(_name(attack))().needs_gradient)
+    return any(each.needs_gradient for each in parse(attack).values())
 
 
 def _slug(attack: str) -> str:

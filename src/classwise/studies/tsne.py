@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from classwise import attacks
-from classwise.attacks.attack import craft, for_classes
+from classwise.attacks.attack import craft
 from classwise.auditing.inputs import device_of, module_of
 from classwise.core import rng
 from classwise.core.csv_files import csv_text
@@ -219,7 +219,7 @@ def _vectors(module: nn.Module, images: Images, threat: Threat, attack: str, see
     chosen = list(attacks.parse(attack).values())
     if len(chosen) != 1:
         raise UserError(f"a map shows the images of one attack; {attack!r} makes {len(chosen)}.")
-    ready, features, device = for_classes(chosen[0], images.num_classes), penultimate(module), device_of(module)
+    ready, features, device = chosen[0].for_classes(images.num_classes), penultimate(module), device_of(module)
     found: dict[str, list[Array]] = {kind: [] for kind in _KINDS}
     for begin in range(0, len(images), _BATCH):
         rows = np.arange(begin, min(begin + _BATCH, len(images)))

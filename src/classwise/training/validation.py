@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
-from classwise.attacks.attack import Attack, for_classes
+from classwise.attacks.attack import Attack
 from classwise.core.meta import Meta, Protocol
 from classwise.core.records import CLEAN, Records
 from classwise.core.threat import Threat
@@ -47,7 +47,7 @@ class Validation:
             groups.append(("final", self.own))
         parts: list[Records] = []
         for protocol, attacks in groups:
-            fitted = {name: for_classes(attack, mine.num_classes) for name, attack in attacks.items()}
+            fitted = {name: attack.for_classes(mine.num_classes) for name, attack in attacks.items()}
             infos = evaluation.attack_infos(fitted, protocol, "all")
             meta = Meta(
                 class_names=mine.class_names,

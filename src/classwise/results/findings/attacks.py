@@ -15,7 +15,6 @@ from classwise.metrics import paired
 from classwise.results.audit_result import Audit
 from classwise.results.finding import Found
 
-_BLIND = {"nattack", "noise", "square", "transfer"}  # attacks that see no gradient of this model
 _EFFORT = {"steps", "restarts", "draws", "queries", "iterations"}  # more of these can only strengthen an attack
 _BEATS = 0.01  # share of the examples that an attack which should be weaker may break alone before it is reported
 _MOST = 3  # classes named
@@ -26,7 +25,7 @@ def blind_beats_gradient(audit: Audit) -> Found:
     complete = _complete(audit)
     for eps in dict.fromkeys(_radius(audit, name) for name in complete):
         same = [name for name in complete if _radius(audit, name) == eps]
-        blind = [name for name in same if _settings(audit, name).get("name", name) in _BLIND]
+        blind = [name for name in same if not _info(audit, name).needs_gradient]
         white = {name: complete[name] for name in same if name not in blind}
         for name in blind if white else ():
             strongest, rows = _strongest(white)

@@ -19,7 +19,6 @@ from torch import nn
 
 from classwise import attacks as attack_files
 from classwise.attacks import Attack
-from classwise.attacks.attack import evaluations, needs_gradient
 from classwise.attacks.fab import Boundary
 from classwise.data import size
 from classwise.engine.operations import operations
@@ -66,7 +65,7 @@ def forward(model: str, shape: tuple[int, ...], num_classes: int) -> float:
 
 def passes(attack: Attack) -> float:
     """Forward passes' worth of work that an attack spends on one image."""
-    each = evaluations(attack) * (2 if needs_gradient(attack) else 1) + isinstance(attack, Boundary)  # where it led
+    each = attack.evaluations * (2 if attack.needs_gradient else 1) + isinstance(attack, Boundary)  # where it led
     return attack.steps * attack.restarts * each
 
 
