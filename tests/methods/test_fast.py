@@ -33,7 +33,7 @@ def not_asked(x: Tensor) -> Tensor:
 def batch_of(**fields: Any) -> Batch:
     x = torch.rand(6, 3, 4, 4, generator=torch.Generator().manual_seed(1))
     y = torch.tensor([0, 1, 2, 1, 0, 1])
-    return Batch(x, y, torch.arange(6), torch.full((6,), 8 / 255), not_asked, **fields)
+    return Batch(x=x, y=y, key=torch.arange(6), eps=torch.full((6,), 8 / 255), fast=not_asked, **fields)
 
 
 def by_hand(model: nn.Module, batch: Batch, eps: Tensor, factor: float) -> Tensor:

@@ -12,7 +12,7 @@ from by_hand import NAMES, assert_same_loss, terms
 
 from classwise.attacks.pgd import Pgd
 from classwise.core.errors import UserError
-from classwise.methods.frl_rw import FrlRw, climb
+from classwise.methods.frl_rw import FrlRw, ascend
 from classwise.methods.frl_rwrm import FrlRwrm
 from classwise.methods.trades import Trades
 
@@ -53,7 +53,7 @@ def test_multipliers_are_scaled_back_to_the_limit():
 
 def test_below_the_limit_nothing_is_scaled():
     phi = torch.tensor([0.1, 0.2, 0.0])
-    assert torch.equal(climb(phi, torch.tensor([0.0, 0.0, -1.0]), 0.5), phi)
+    assert torch.equal(ascend(phi, torch.tensor([0.0, 0.0, -1.0]), 0.5), phi)
 
 
 def test_the_rate_is_halved_from_the_40th_epoch_on():

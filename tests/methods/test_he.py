@@ -33,7 +33,7 @@ def batch_of(model: Callable[[Tensor], Tensor], **fields: Any) -> Batch:
     x = torch.rand(6, 3, 2, 2, generator=torch.Generator().manual_seed(1))
     x_adv = (x + 0.3 * torch.randn(x.shape, generator=torch.Generator().manual_seed(2))).clamp(0, 1)
     y = torch.tensor([0, 1, 2, 3, 1, 6])
-    return Batch(x, y, torch.arange(6), torch.full((6,), 0.1), model, x_adv=x_adv, **fields)
+    return Batch(x=x, y=y, key=torch.arange(6), eps=torch.full((6,), 0.1), fast=model, x_adv=x_adv, **fields)
 
 
 def published(z: Tensor, y: int, s: float, m: float) -> Tensor:

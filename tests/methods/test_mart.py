@@ -31,7 +31,7 @@ def batch_of(model: Callable[[Tensor], Tensor], **fields: Any) -> Batch:
     x = torch.rand(6, 3, 2, 2, generator=torch.Generator().manual_seed(1))
     x_adv = (x + 0.3 * torch.randn(x.shape, generator=torch.Generator().manual_seed(2))).clamp(0, 1)
     y = torch.tensor([0, 1, 2, 3, 1, 1])
-    return Batch(x, y, torch.arange(6), torch.full((6,), 0.1), model, x_adv=x_adv, **fields)
+    return Batch(x=x, y=y, key=torch.arange(6), eps=torch.full((6,), 0.1), fast=model, x_adv=x_adv, **fields)
 
 
 def published(z: Tensor, z_adv: Tensor, y: int, lam: float) -> Tensor:
@@ -61,7 +61,7 @@ def test_certain_answers_stay_finite() -> None:
     """p(x') = 0 for the own class and 1 for another: both logarithms are at their constants."""
     model, method = nn.Flatten(), Mart(beta=2)
     x, x_adv = torch.tensor([[200.0, 0.0], [0.0, 200.0]]).reshape(2, 2, 1, 1)
-    batch = Batch(x[None], torch.tensor([0]), torch.arange(1), torch.ones(1), model, x_adv=x_adv[None])
+    batch = Batch(x=x[None], y=torch.tensor([0]), key=torch.arange(1), eps=torch.ones(1), fast=model, x_adv=x_adv[None])
     value = method.loss(model, batch, method.init(("a", "b"))).value
     assert value.item() == pytest.approx(200 - math.log(1e-4), rel=1e-4)
     stability = weighted_kl(model(batch.x), model(batch.adversarial), batch.y)

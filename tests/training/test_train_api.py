@@ -41,16 +41,16 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"method": {"name": "frl_rw"}}, r"frl_rw fine-tunes a robust model: give its checkpoint as model\.weights"),
     "wat with nothing held out": (
         {"method": {"name": "wat"}, "data": {"validation": 0}, "validate": {"select": "last"}},
-        r"wat goes by validation images after every epoch, and none are held out: set data\.validation"),
+        r"wat uses validation images after every epoch, and none are held out: set data\.validation"),
     "csl with nothing held out": (
         {"method": {"name": "csl"}, "data": {"validation": 0}, "validate": {"select": "last"}},
-        r"csl goes by validation images after every epoch, and none are held out"),
+        r"csl uses validation images after every epoch, and none are held out"),
     "wat every other epoch": (
         {"method": {"name": "wat"}, "validate": {"every": 2}},
-        r"wat goes by validation images after every epoch, but validate\.every = 2: set it to 1"),
+        r"wat uses validation images after every epoch, but validate\.every = 2: set it to 1"),
     "fawa with nothing held out": (
         {"train": {"averaging": "fawa"}, "data": {"validation": 0}, "validate": {"select": "last"}},
-        r"train\.averaging = fawa goes by validation images, and none are held out"),
+        r"train\.averaging = fawa uses validation images, and none are held out"),
     "an optimiser that does not exist": (
         {"train": {"optimizer": "sdg"}}, r"unknown optimi[sz]er 'sdg'; did you mean 'sgd'"),
     "a schedule that does not exist": (

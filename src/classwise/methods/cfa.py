@@ -1,4 +1,4 @@
-"""CFA, class-wise calibrated fair adversarial training (Wei et al., CVPR 2023): radii and β that follow each class.
+"""CFA, class-wise calibrated fair adversarial training (Wei et al., CVPR 2023): radii and β by class accuracy.
 
     ε_k = (λ1 + t_k) ε        (CCM)            β_k = (λ2 + t_k) β        (CCR, TRADES only)
     min_θ  (1/B) Σ [ CE(z(x), y) + β_y KL(p(x) ‖ p(x')) ] / (1 + β_y)          or, base="madry",  (1/B) Σ CE(z(x'), y)
@@ -7,7 +7,7 @@ t_k is class k's adversarial accuracy in the training epoch just done. The paper
 for TRADES, its λ2 0.5; the official code has 0.5 for all and, unlike the paper, begins after ten epochs: those are
 the defaults. Until then the loss is TRADES' divided by 1 + β, as in that code. The step is not scaled with the radius.
 That code's PGD variant starts uniformly and attacks in train mode: base="madry", start="uniform", mode="train". The
-paper's third part, averaging weights only after epochs whose worst class does well (FAWA), is the recipe's averaging.
+paper's third part, averaging weights only after epochs with an accurate worst class (FAWA), is the recipe's averaging.
 Departures: accuracies are divided by each class's own count, and a class without examples keeps its values.
 """
 
@@ -29,7 +29,7 @@ from classwise.methods.trades import Trades
 from classwise.metrics import accuracy
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Cfa(Trades):
     """Fields of trades; base: the method calibrated; ccm, ccr: which parts; begin: epochs before they start."""
 

@@ -1,4 +1,4 @@
-"""Cost-sensitive learning (Benz et al., 2020): TRADES with larger weights for classes that do worse.
+"""Cost-sensitive learning (Benz et al., 2020): TRADES with larger weights for less accurate classes.
 
     min_θ  (1/B) Σ w_y [ CE(z(x), y) + β_y KL(p(x) ‖ p(x')) ]  +  λ · mean_{i<j} cos(z̄_i, z̄_j)
 
@@ -35,13 +35,13 @@ from torch import Tensor, nn
 from classwise.attacks.pgd import Pgd
 from classwise.core.records import CLEAN, WORST_CASE, Records
 from classwise.core.spec import NonNegative, PositiveShare
-from classwise.methods.frl_rw import Excess, Limit, class_weights, climb
-from classwise.methods.method import Batch, Loss, State, by_class, craft, held_out
+from classwise.methods.frl_rw import Excess, Limit, ascend, class_weights
+from classwise.methods.method import Batch, Loss, State, by_class, craft, require_validation
 from classwise.methods.trades import Trades
 from classwise.metrics import accuracy
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Csl(Trades):
     """Fields of trades; rule and its settings; source of the accuracies: records of the recipe's validation attack (the
     worst of several), or of training; critical: a class's name or number; cosine: λ; target: see above."""
@@ -61,7 +61,7 @@ class Csl(Trades):
 
     def init(self, class_names: Sequence[str]) -> State:
         state = super().init(class_names)
-        aim = -1 if self.critical is None else int(self._protected(class_names).argmax())
+        aim = -1 if self.critical is None else int(self._critical_mask(class_names).argmax())
         ones = torch.ones(len(class_names))
         return {**state, "factor": ones, "phi": torch.zeros_like(ones), "aim": torch.tensor(aim)}
 
@@ -81,7 +81,7 @@ class Csl(Trades):
 
     def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:
         if self.source == "valid":
-            records = _robust(held_out(valid, self, ", or method.source to train"))
+            records = _robust(require_validation(valid, self, ", or method.source to train"))
         elif train is not None:
             records = train
         else:
@@ -89,17 +89,17 @@ class Csl(Trades):
         found = accuracy.compute(records)
         others = np.nanmean(found.values) if self.critical is None else np.nanmax(found.values)
         a = state["phi"].new_tensor(np.where(found.support > 0, found.values, others))
-        raised = torch.ones_like(a) if self.critical is None else self._protected(records.class_names).to(a)
-        factor, phi = self._raise(state, a, float(others), raised)
+        raised = torch.ones_like(a) if self.critical is None else self._critical_mask(records.class_names).to(a)
+        factor, phi = self._apply_rule(state, a, float(others), raised)
         aim = state["aim"] if self.critical is not None else state["aim"].new_tensor(found.worst)
         own = by_class(self.weight, records.class_names, "weight").to(a)
         return {**state, "weight": own * factor, "factor": factor, "phi": phi, "aim": aim}
 
-    def _raise(self, state: State, a: Tensor, others: float, raised: Tensor) -> tuple[Tensor, Tensor]:
+    def _apply_rule(self, state: State, a: Tensor, others: float, raised: Tensor) -> tuple[Tensor, Tensor]:
         """The rule: the new factor of each class, and φ. `raised` is 1 for the classes it applies to, else 0."""
         phi = state["phi"]
         if self.rule == "lagrangian":
-            phi = climb(phi, self.rate * (others - a - self.tolerance) * raised, self.limit)
+            phi = ascend(phi, self.rate * (others - a - self.tolerance) * raised, self.limit)
             return (class_weights(phi) if self.critical is None else 1 + len(phi) * phi), phi
         if self.rule == "inverse":
             factor = max(others, self.floor) / a.clamp_min(self.floor)
@@ -109,7 +109,7 @@ class Csl(Trades):
             return factor / factor.mean(), phi
         return torch.where(raised > 0, factor, 1.0), phi
 
-    def _protected(self, class_names: Sequence[str]) -> Tensor:
+    def _critical_mask(self, class_names: Sequence[str]) -> Tensor:
         """1 for the critical class, 0 for the others."""
         return by_class({str(self.critical): 1.0}, class_names, "critical", otherwise=0.0)
 

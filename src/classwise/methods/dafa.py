@@ -1,4 +1,4 @@
-"""DAFA, distance-aware fair adversarial training (Lee et al., ICLR 2024): a hard class gains what near classes give up.
+"""DAFA, distance-aware fair adversarial training (Lee et al., ICLR 2024): hard classes gain what similar ones lose.
 
     S_ij = mean of p_j(x') over class i, in epoch τ
     W_i  = 1 + λ Σ_{j: S_jj > S_ii} S_ij S_jj − λ Σ_{j: S_jj < S_ii} S_ji S_ii
@@ -7,8 +7,8 @@
 What one class of a pair gains the other loses, so ΣW = C. TRADES until then. λ = 1 for CIFAR-10, 1.5 for CIFAR-100 and
 STL-10; τ = 70 of 110 epochs. The loss is TRADES' with weight W_y and β/W_y. As in the official code the start is not
 clamped to [0,1], and the adversarial images go through the network before the clean ones. Departures: two classes of
-exactly equal S_ii leave each other alone (in the official code both lose); and if λ would bring a weight, and with it a
-radius, below 0.05, as it can with unequal classes, the largest λ is taken that does not.
+exactly equal S_ii do not affect each other (in the official code both lose); and where λ would bring a weight, and with
+it a radius, below 0.05, as it can with unequal classes, the largest λ that does not is used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from classwise.stats.intervals import ratio
 _LEAST = 0.05  # weight
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Dafa(Trades):
     """Fields of trades; warmup: the epoch τ whose predictions make the weights; strength: λ."""
 
@@ -73,7 +73,7 @@ def similarity(train: Records) -> Array:
 def class_weights(s: Array, strength: float) -> Array:
     """W of every class."""
     own = np.diag(s)
-    gain = np.where(own[:, None] < own, s * own, 0.0)  # what i takes from j
+    gain = np.where(own[:, None] < own, s * own, 0.0)  # what i gains from j
     direction = gain.sum(1) - gain.sum(0)
     most = (1 - _LEAST) / max(-direction.min(), np.finfo(np.float64).tiny)
     return np.asarray(1 + min(strength, most) * direction)

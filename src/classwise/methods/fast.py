@@ -3,8 +3,8 @@
     x_0 = Π(x + U(−ε, ε))          x' = Π(x_0 + 1.25 ε · sign ∇ CE(z(x_0), y))          min_θ  (1/B) Σ w_y CE(z(x'), y)
 
 1.25 ε is the official 10/255 at ε = 8/255 and 2.5/255 at 2/255. The network is attacked in train mode, as there. The
-official cyclic learning rate, image sizes that grow on ImageNet, and stop when PGD suddenly succeeds (catastrophic
-overfitting) are settings of the training, not of the method.
+official cyclic learning rate, image sizes that grow on ImageNet, and the early stop when PGD suddenly succeeds
+(catastrophic overfitting) are settings of the training, not of the method.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from classwise.core.spec import Steps
 from classwise.methods.madry import Madry
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Fast(Madry):
     """Fields of madry with FGSM-RS's defaults; step: 1.25 ε where none is given."""
 

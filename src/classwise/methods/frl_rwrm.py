@@ -1,8 +1,8 @@
-"""FRL re-weight and re-margin (Xu et al., ICML 2021): frl_rw, and a larger radius for classes of large boundary error.
+"""FRL re-weight and re-margin (Xu et al., ICML 2021): frl_rw, and a larger radius where the boundary error is large.
 
     φ²_i ← φ²_i + r₂ γ¹_i,      ε_i = ε · clip(exp(2 φ²_i), 0.98, 3)
 
-φ² may fall below 0 and is not rescaled. As in the official code all images of a batch move by one step, a quarter of
+φ² may fall below 0 and is not rescaled. As in the official code all images of a batch have one step size, a quarter of
 the largest radius in the batch; `step_rule="own"` gives each a quarter of its own. The other defaults are that code's
 too: τ1 = τ2 = 0.07, r₂ = 0.2. Li and Liu (AAAI 2023) compare with τ and rates of 0.05.
 """
@@ -21,10 +21,10 @@ from classwise.core.errors import UserError
 from classwise.core.records import Records
 from classwise.core.spec import NonNegative, Positive
 from classwise.methods.frl_rw import Excess, FrlRw
-from classwise.methods.method import Batch, State, by_class, craft, held_out
+from classwise.methods.method import Batch, State, by_class, craft, require_validation
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FrlRwrm(FrlRw):
     """Fields of frl_rw; rate2 r₂ of the margins, their bounds, and the step rule (a given `step` overrules it)."""
 
@@ -53,7 +53,7 @@ class FrlRwrm(FrlRw):
 
     def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:
         state = super().update(state, train, valid, epoch)
-        valid = held_out(valid, self)
+        valid = require_validation(valid, self)
         phi2 = state["phi2"] + self.rate2 * state["phi2"].new_tensor(self.violations(valid)[1])
         own = by_class(self.margin, valid.class_names, "margin").to(phi2)
         return {**state, "phi2": phi2, "margin": own * (2 * phi2).exp().clamp(*self.bounds)}

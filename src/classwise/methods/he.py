@@ -39,7 +39,7 @@ _BETA = 6.0
 AngularMargin: TypeAlias = Annotated[float, Bounds(least=0, most=2, note="It is a difference of cosines.")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class He(Madry):
     """Fields of madry, and: base, the method whose inner and outer problem it is. scale: s (default 10 for madry, 15
     for trades). angular_margin: m. beta: of trades."""

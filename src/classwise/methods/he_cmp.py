@@ -32,7 +32,7 @@ _STEPS = 20  # of Newton's method
 _TINY = torch.finfo(torch.float32).tiny  # where all classes tie
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HeCmp(He):
     """Fields of he but for scale, and: first_p: P_0. last_p: P_FI. until: n_FI as a part of all epochs. per: whose
     largest probability is held. p_cap, scale_cap: the largest P and s."""

@@ -20,7 +20,7 @@ from classwise.methods.he import AngularMargin, He
 from classwise.methods.method import Batch
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HeLis(He):
     """Fields of he but for scale, and: first_scale: s_0. last_scale: s_FI. until: n_FI as a part of all epochs."""
 

@@ -1,9 +1,9 @@
-"""PGD adversarial training (Madry et al., ICLR 2018): train on the worst point of the ball that PGD finds.
+"""PGD adversarial training (Madry et al., ICLR 2018): train on the worst points that PGD finds in the ball.
 
     x' = PGD(x; CE)                min_θ  (1/B) Σ w_y CE(z(x'), y)
 
-Tian et al. (KDD 2021): ten steps of 0.007 at ε = 0.031 from a uniform start. Who attacks in which mode differs between
-codebases: `mode="eval"` (TRADES' family; batch-norm as it will be used, and the faster one) or `"train"` (CFA,
+Tian et al. (KDD 2021): ten steps of 0.007 at ε = 0.031 from a uniform start. Code bases differ in the mode
+of the attacked network: `mode="eval"` (TRADES' family; batch norm as in inference, and faster) or `"train"` (CFA,
 fast_adversarial: the running statistics then absorb every iterate). `start="gaussian"` is what HE's baseline uses; as
 in its code such a start is not clamped to [0,1].
 """
@@ -22,7 +22,7 @@ from classwise.core.spec import Positive, Steps
 from classwise.methods.method import Batch, Loss, Method, State, craft, logits
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Madry(Method):
     """steps, step (default ε/4), start: of the inner attack; mode: of the network while it is attacked."""
 

@@ -1,4 +1,4 @@
-"""MART (Wang et al., ICLR 2020): a boosted loss on x', and stability weighted by how unsure the clean answer is.
+"""MART (Wang et al., ICLR 2020): a boosted loss on x', and a KL term weighted by the clean uncertainty.
 
     x' = PGD(x; CE)
     min_θ  (1/B) Σ w_y [ BCE(x', y) + β_y KL(p(x) ‖ p(x')) · (1 − p_y(x)) ]
@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from classwise.attacks.pgd import Start
 from classwise.core.losses import best_other, cross_entropy
 from classwise.methods.madry import Madry
-from classwise.methods.method import Batch, ClassValues, Loss, State, both, by_class
+from classwise.methods.method import Batch, ClassValues, Loss, State, both_logits, by_class
 
 _BETA = 5.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Mart(Madry):
     """Fields of madry, and β, the paper's λ."""
 
@@ -36,14 +36,14 @@ class Mart(Madry):
         return {**super().init(class_names), "beta": by_class(self.beta, class_names, "beta", _BETA)}
 
     def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
-        z, z_adv = both(model, batch, state)
+        z, z_adv = both_logits(model, batch, state)
         boosted = boosted_cross_entropy(z_adv, batch.y, batch.smoothing)
         value = boosted + state["beta"][batch.y] * weighted_kl(z, z_adv, batch.y)
         return Loss(state["weight"][batch.y] * value, z_adv)
 
 
 def boosted_cross_entropy(z: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-    """CE − log(1 − max_{k≠y} p_k): besides its own class, push down the strongest other one."""
+    """CE − log(1 − max_{k≠y} p_k): also lower the probability of the strongest other class."""
     return cross_entropy(z, y, smoothing=smoothing) - (1.0001 - best_other(F.softmax(z, 1), y) + 1e-12).log()
 
 

@@ -1,10 +1,22 @@
-"""What a training method is: an inner maximisation, an outer loss, and a rule that moves its class-wise state.
+"""What a training method is: an inner maximisation, an outer loss, and a rule that updates its class-wise state.
 
     x'_i = attack(x_i)       min_θ  (1/B) Σ_i loss_i(θ; x_i, x'_i, y_i, state)       state ← update(state, records)
 
 Whatever differs between classes (weights, radii, β, temperatures) is a vector in the state, one value per class, looked
 up by each example's label. So a class-wise variant of a method is the method with another vector, and the state is in
 every checkpoint.
+
+A method of your own is a frozen dataclass derived from `Method` or from another method, in any file:
+``method.name = "hard.py:Hard"``. Its hooks, in the order they are called; only `loss` has no default.
+
+    fine_tunes, validates_first, reads_probs     class attributes: what the training must provide
+    init(class_names)                            once: the state before the first epoch
+    validation(), needs_validation()             once: attacks on the held-out images, whether any must be held out
+    idle_epochs()                                once: how long the method waits, for a warning where that is too long
+    attack(model, batch, state)                  every step: the images to train on
+    loss(model, batch, state)                    every step: a loss for each example
+    update(state, train, valid, epoch)           after every epoch: the next state, from records
+    remarks(state)                               at the end: sentences for the user
 """
 
 from __future__ import annotations
@@ -39,9 +51,9 @@ class Loss(NamedTuple):
     logits: Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What a method is given of a batch.
+    """A batch as a method sees it.
 
     key: each example's random numbers (classwise.core.rng), new in every epoch.
     eps: each example's radius, before the class's margin. threat: its norm, and the radius of all.
@@ -70,9 +82,9 @@ class Batch:
         return self.x if self.x_adv is None else self.x_adv
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Method:
-    """A frozen dataclass: its fields are the settings, its file's name is the method's name.
+    """The base class of all methods: the fields are the settings; see above for the hooks.
 
     weight: w_y multiplies an example's loss. margin: its radius is margin_y · ε. temperature: its logits are divided by
     T_y, in the attack and in the loss.
@@ -82,7 +94,7 @@ class Method:
     margin: ClassValues = 1.0
     temperature: PositiveClassValues = 1.0
 
-    #: Whether it starts from a robust model, whose weights the recipe must then give.
+    #: Whether it starts from a robust model: the recipe must then give model.weights.
     fine_tunes: ClassVar[bool] = False
 
     #: Whether `update` wants validation records before the first epoch: methods that fine-tune do.
@@ -99,11 +111,11 @@ class Method:
         return {}
 
     def needs_validation(self) -> bool:
-        """Whether `update` cannot do without validation records of every epoch."""
+        """Whether `update` needs validation records after every epoch."""
         return bool(self.validation()) or self.validates_first
 
     def idle_epochs(self) -> int:
-        """How many epochs the method trains like the one it builds on, before it sets in."""
+        """How many epochs the method trains like its base method before its class-wise part begins."""
         return 0
 
     def init(self, class_names: Sequence[str]) -> State:
@@ -111,7 +123,7 @@ class Method:
         return {name: by_class(getattr(self, name), class_names, name) for name in ("weight", "margin", "temperature")}
 
     def attack(self, model: nn.Module, batch: Batch, state: State) -> Tensor:
-        """x', the images to train on. The model comes and goes in train mode; `batch.fast` is in eval mode."""
+        """x', the images to train on. The model is in train mode and must stay so; `batch.fast` is in eval mode."""
         return batch.x
 
     def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
@@ -119,7 +131,7 @@ class Method:
         raise NotImplementedError
 
     def remarks(self, state: State) -> tuple[str, ...]:
-        """What the state says at the end of a training that a user should read, in sentences."""
+        """Sentences for the user about the state at the end of a training."""
         return ()
 
     def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:
@@ -148,12 +160,12 @@ def by_class(values: ClassValues, class_names: Sequence[str], where: str, otherw
     return torch.full((count,), spec.number(values))
 
 
-def held_out(valid: Records | None, method: Method, remedy: str = "") -> Records:
-    """The validation records, for a method that cannot do without; an error with the remedy where there are none."""
+def require_validation(valid: Records | None, method: Method, remedy: str = "") -> Records:
+    """The validation records, for a method that needs them; an error with the remedy where there are none."""
     if valid is None:
         name = type(method).__module__.rpartition(".")[2]
         raise UserError(
-            f"{name} sets its class weights by validation images, and none are held out: set data.validation to a "
+            f"{name} sets its class weights from validation images, and none are held out: set data.validation to a "
             f"number of images per class, such as 300{remedy}."
         )
     return valid
@@ -174,7 +186,7 @@ def logits(model: nn.Module, x: Tensor, batch: Batch, state: State) -> Tensor:
     return z
 
 
-def both(
+def both_logits(
     model: nn.Module, batch: Batch, state: State, first: Literal["clean", "adversarial"] = "clean"
 ) -> tuple[Tensor, Tensor]:
     """z(x)/T_y and z(x')/T_y: two passes in this order, which batch-norm's running statistics depend on, or a joint

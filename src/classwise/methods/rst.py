@@ -2,8 +2,8 @@
 
     min_θ  Σ_{y≥0} w_y CE(z(x), y) / #{y ≥ 0}  +  (1/B) Σ w_y β_y KL(p(x) ‖ p(x'))
 
-A pseudo-labelled image is an ordinary one; mixing them into the batches is the recipe's business. An image without any
-label (−1) has no cross entropy, and its KL counts with weight, margin and temperature 1 and the classes' mean β. As in
+A pseudo-labelled image is treated like any other; the recipe mixes them into the batches (data.extra). An image without
+a label (−1) has no cross entropy, and its KL has weight, margin and temperature 1 and the classes' mean β. As in
 the official code the adversarial images go through the network before the clean ones.
 """
 
@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from classwise.core.losses import cross_entropy, kl
-from classwise.methods.method import Batch, Loss, State, both
+from classwise.methods.method import Batch, Loss, State, both_logits
 from classwise.methods.trades import Trades
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rst(Trades):
     """Fields of trades."""
 
@@ -33,7 +33,7 @@ class Rst(Trades):
 
     def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
         state = _with_unlabelled(state)
-        z, z_adv = both(model, batch, state, self.first_pass)
+        z, z_adv = both_logits(model, batch, state, self.first_pass)
         labelled = (batch.y >= 0).to(z.dtype)
         share = batch.average(labelled.mean()).clamp_min(torch.finfo(z.dtype).tiny)
         natural = cross_entropy(z, batch.y.clamp_min(0), smoothing=batch.smoothing) * labelled / share
@@ -41,7 +41,7 @@ class Rst(Trades):
 
 
 def _with_unlabelled(state: State) -> State:
-    """The class vectors with one entry more at their end, which is the one that label −1 looks up."""
+    """The class vectors with one more entry at the end, which label −1 looks up."""
     ones = state["weight"].new_ones(1)
     neutral = {"weight": ones, "margin": ones, "temperature": ones, "beta": state["beta"].mean()[None]}
     return {**state, **{name: torch.cat([state[name], value]) for name, value in neutral.items()}}

@@ -1,4 +1,4 @@
-"""Standard training: empirical risk on clean images, the baseline without any attack.
+"""Standard training: empirical risk on clean images, the baseline without an attack.
 
 min_θ  (1/B) Σ w_y CE(z(x), y)
 """
@@ -13,7 +13,7 @@ from classwise.core.losses import cross_entropy
 from classwise.methods.method import Batch, Loss, Method, State, logits
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Standard(Method):
     """No fields of its own."""
 

@@ -1,10 +1,10 @@
-"""TRADES (Zhang et al., ICML 2019): accuracy on clean images plus stability of the answer inside the ball.
+"""TRADES (Zhang et al., ICML 2019): clean accuracy plus stability of the prediction inside the ball.
 
     x' = argmax KL(p(x) ‖ p(x'))          min_θ  (1/B) Σ w_y [ CE(z(x), y) + β_y KL(p(x) ‖ p(x')) ]
 
 Gradients flow through the clean probabilities too. β is one number, or one per class (Tian et al., KDD 2021, §6.1:
 ``beta = {dog = 0.5}`` lowers dog's). Departure: the official code passes the clean batch through the network twice in
-train mode (clean, adversarial, clean again), which changes nothing but how often batch-norm's running statistics see
+train mode (clean, adversarial, clean again), which only changes how often batch-norm's running statistics see
 it; `passes=3` does the same.
 """
 
@@ -22,10 +22,10 @@ from classwise.attacks.kl_pgd import KlPgd
 from classwise.attacks.pgd import Start
 from classwise.core.losses import cross_entropy, kl
 from classwise.methods.madry import Madry
-from classwise.methods.method import Batch, ClassValues, Loss, State, both, by_class
+from classwise.methods.method import Batch, ClassValues, Loss, State, both_logits, by_class
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Trades(Madry):
     """Fields of madry, and β. passes: how often batch-norm sees a batch in train mode, 2 or the official code's 3."""
 
@@ -44,7 +44,7 @@ class Trades(Madry):
         return {**super().init(class_names), "beta": by_class(self.beta, class_names, "beta", float(usual))}  # type: ignore[arg-type]
 
     def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
-        z, z_adv = both(model, batch, state, self.first_pass)
+        z, z_adv = both_logits(model, batch, state, self.first_pass)
         if self.passes == 3:
             with torch.no_grad():
                 model(batch.x)

@@ -1,4 +1,4 @@
-"""WAT, worst-class adversarial training (Li and Liu, AAAI 2023): TRADES in a game with one who weighs the classes.
+"""WAT, worst-class adversarial training (Li and Liu, AAAI 2023): TRADES, classes weighted by an opponent.
 
     min_θ  Σ_{k=1..K} w_k L_k(θ) + w_0 L_0(θ),      w_k = exp(η Σ_τ V_k^τ) / Σ_{j=0..K} exp(η Σ_τ V_j^τ)        (11, 12)
 
@@ -33,15 +33,15 @@ from classwise.attacks.attack import Attack
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Array, Records
 from classwise.core.spec import Bounds, Count
-from classwise.methods.method import State, by_class, held_out
+from classwise.methods.method import State, by_class, require_validation
 from classwise.methods.trades import Trades
 from classwise.stats.intervals import ratio
 
 _ATTACK = "wat"  # the training attack on validation images
-DELTA = 0.05  # of Theorem 2: how often it may fail
+DELTA = 0.05  # of Theorem 2: the probability that it fails
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Wat(Trades):
     """Fields of trades; η, the step of the game (0.001 to 0.5 in the paper); protocol; valid_batch: see above.
 
@@ -63,25 +63,25 @@ class Wat(Trades):
         return {
             **state,
             "weight": state["weight"] * (2.0 if self.protocol == "code" else 1.0),
-            **_parted("loss", zeros),
-            **_parted("cost", zeros),
-            **_parted("least", zeros + math.inf),
+            **_split("loss", zeros),
+            **_split("cost", zeros),
+            **_split("least", zeros + math.inf),
             **{name: torch.tensor(0.0) for name in ("rounds", "played", "largest")},
             **{name: zeros[:-1].clone() for name in ("train_error", "train_images")},
         }
 
     def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:
-        valid = held_out(valid, self)
+        valid = require_validation(valid, self)
         loss = torch.from_numpy(self._losses(valid, state["beta"]))
-        known = {name: _joined(state, name) for name in ("cost", "least")}
+        known = {name: _join(state, name) for name in ("cost", "least")}
         played = state["played"].cpu().double() + hedge(known["cost"], self.eta) @ loss
         cost = known["cost"] + loss
         own = by_class(self.weight, valid.class_names, "weight")
         new = {
             "weight": own * self._example_weights(hedge(cost, self.eta), train),
-            **_parted("loss", loss),
-            **_parted("cost", cost),
-            **_parted("least", torch.minimum(known["least"], loss)),
+            **_split("loss", loss),
+            **_split("cost", cost),
+            **_split("least", torch.minimum(known["least"], loss)),
             "rounds": state["rounds"] + 1,
             "played": played,
             "largest": torch.maximum(state["largest"].cpu().double(), loss.amax()),
@@ -154,7 +154,7 @@ def theorem1(state: State, eta: float) -> dict[str, float]:
         return {}
     scaled = eta * float(state["largest"])
     average, regret = float(state["played"]) / rounds, math.log(classes + 1) / (eta * rounds)
-    mean, least = _joined(state, "cost") / rounds, _joined(state, "least")
+    mean, least = _join(state, "cost") / rounds, _join(state, "least")
     holds = scaled <= 0.5 and bool((mean >= least / (1 - scaled)).all())
     return {
         "worst": float(state["least"].amax()),
@@ -168,7 +168,7 @@ def theorem1(state: State, eta: float) -> dict[str, float]:
 
 
 def theorem2(state: State, delta: float = DELTA) -> dict[str, float]:
-    """Theorem 2 as far as a run can say it, with the 0-1 loss, B = 1; empty before the first epoch is over.
+    """Theorem 2 as far as a run determines it, with the 0-1 loss, B = 1; empty before the first epoch is over.
 
         R_wc  ≤  max_k R̂_k  +  2 max_k ℜ_{S_k}  +  3 √(K log(2/δ) / (2|S|))        with probability at least 1 − δ
                  empirical      complexity               deviation
@@ -176,8 +176,8 @@ def theorem2(state: State, delta: float = DELTA) -> dict[str, float]:
     R_wc is the worst class's robust error on new images, R̂_k that of class k on the training images S_k: here under
     the training attack, in the last epoch, which is at most the theorem's maximum over the ball. The Rademacher
     complexity ℜ of the attacked loss of a network is not known; `room` is how large it may be before the bound is 1.
-    `corrected` is the deviation with the theorem's two liberties taken back: it maximises over K events of probability
-    1 − δ each without paying for it, and takes all classes as equally many: 3 √(log(2K/δ) / (2 min_k |S_k|)).
+    `corrected` is the deviation without the theorem's two simplifications: it maximises over K events of probability
+    1 − δ each without a union bound, and assumes balanced classes: 3 √(log(2K/δ) / (2 min_k |S_k|)).
     """
     images = state.get("train_images")
     if images is None or not bool((images > 0).any()):
@@ -200,14 +200,14 @@ def _theorem2(state: State) -> tuple[str, ...]:
         return ()
     known = found["empirical"] + found["deviation"]
     left = (
-        f"it says nothing once the complexity reaches {found['room']:.3f}"
+        f"it is vacuous once the complexity reaches {found['room']:.3f}"
         if found["room"] > 0
-        else "it says nothing, whatever the complexity is"
+        else "it is vacuous, whatever the complexity"
     )
     return (
         f"Theorem 2 on this run's training images (0-1 loss, δ = {DELTA:g}): the worst class's robust error is at most "
         f"{known:.3f} = {found['empirical']:.3f} + {found['deviation']:.3f}, plus twice the Rademacher complexity of "
-        f"the attacked network, which is not computed; {left}. Paying for all classes, the deviation is "
+        f"the attacked network, which is not computed; {left}. With a union bound over the classes the deviation is "
         f"{found['corrected']:.3f}.",
     )
 
@@ -227,15 +227,15 @@ def _trades_losses(valid: Records, beta: Array) -> tuple[Array, Array]:
     clean, moved = valid.of(CLEAN), valid.of(_ATTACK)
     if clean.probs is None or moved.probs is None:
         raise UserError("wat needs the probabilities of its validation records; write them with probs.")
-    smallest = np.finfo(np.float32).tiny  # what underflowed to 0 in p' must not make KL infinite
+    smallest = np.finfo(np.float32).tiny  # a probability p' that underflows to 0 must not make KL infinite
     divergence = rel_entr(clean.probs.astype(np.float64), np.maximum(moved.probs, smallest)).sum(1)
     return clean.label, clean.frame["loss"].to_numpy(np.float64) + beta[clean.label] * divergence
 
 
-def _joined(state: State, name: str) -> Tensor:
+def _join(state: State, name: str) -> Tensor:
     """The classes' values and, last, the overall one; in double precision."""
     return torch.cat([state[name], state[f"{name}_all"][None]]).cpu().double()
 
 
-def _parted(name: str, values: Tensor) -> State:
+def _split(name: str, values: Tensor) -> State:
     return {name: values[:-1].clone(), f"{name}_all": values[-1].clone()}

@@ -136,17 +136,17 @@ def prepare(
 
 
 def _check_held_out(chosen: Recipe, averages: averaging.Averaging | None, held_out: Images | None) -> None:
-    """Raise where the method or the averaging goes by validation images and would have none after some epoch."""
+    """Raise where the method or the averaging uses validation images and would have none after some epoch."""
     remedy = "set data.validation to a number of images per class, such as 300"
     if chosen.method.needs_validation():
-        who = f"{methods.name_of(chosen.method)} goes by validation images after every epoch"
+        who = f"{methods.name_of(chosen.method)} uses validation images after every epoch"
         if held_out is None:
             raise UserError(f"{who}, and none are held out: {remedy}.")
         if chosen.validate.every > 1:
             raise UserError(f"{who}, but validate.every = {chosen.validate.every}: set it to 1.")
     if averages is not None and averages.validates and held_out is None:
         raise UserError(
-            f"train.averaging = {chosen.train.averaging} goes by validation images, and none are held out: {remedy}."
+            f"train.averaging = {chosen.train.averaging} uses validation images, and none are held out: {remedy}."
         )
 
 
