@@ -20,6 +20,7 @@ from torch import Tensor, nn
 import classwise as cw
 from classwise import methods
 from classwise.core.errors import UserError
+from classwise.core.threat import Threat
 from classwise.data import load as load_data
 from classwise.data.images import Images
 from classwise.engine.attack_copy import follow
@@ -318,7 +319,7 @@ def test_an_example_seen_twice_counts_as_last_seen_whichever_process_saw_it() ->
     second.add(1, torch.tensor([13]), torch.tensor([-1]), batch(0)[1])  # has no label, so is not recorded
     parts = [seen.columns(Processes()) for seen in (first, second)]
     together = EpochRecords(parts).columns(Processes())
-    records = to_records(together, meta_of(("a", "b", "c"), "linf", 0.1, 0))
+    records = to_records(together, meta_of(("a", "b", "c"), Threat("linf", 0.1), seed=0))
     assert records.index.tolist() == [10, 11, 12]
     assert records.prediction.tolist() == [0, 1, 0]
     assert records.attacks == ("train",)

@@ -15,7 +15,7 @@ import pytest
 import torch
 from small_runs import assert_same_run, content, history, run, small, start, until, written
 
-from classwise.training.processes import Processes, joined, restarted
+from classwise.training.processes import Processes, process_group, restarted
 
 #: Batches of 21, 21 and 18: shares of different sizes.
 TRAIN: dict[str, Any] = {"epochs": 5, "batch": 21, "save_minutes": 0, "clip": 1.0, "awp": "awp:gamma=0.005"}
@@ -99,7 +99,7 @@ def test_one_of_two_killed_both_go_on_where_they_were(alone: Path, together: tup
 
 def test_alone_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with joined(torch.device("cpu")) as processes:
+    with process_group(torch.device("cpu")) as processes:
         assert processes == Processes(0, 1)
         value = torch.tensor([1.0, 2.0])
         assert processes.average(value) is value

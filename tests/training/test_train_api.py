@@ -194,7 +194,7 @@ def test_training_never_asks_for_the_test_split(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_run_of_no_epoch_says_so(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no epoch has been finished there"):
+    with pytest.raises(UserError, match=r"none of its epochs has finished"):
         _ = cw.training.train.Trained(tmp_path).history
 
 
@@ -210,10 +210,10 @@ def test_excluding_a_class_trains_the_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parts", "sentence"),
     [
-        ({"method": {"name": "dafa", "steps": 2}}, r"dafa waits for more epochs than the 2 of this training"),
-        ({"method": {"name": "cfa", "steps": 2, "begin": 2}}, r"cfa waits for more epochs than the 2"),
-        ({"train": {"averaging": "swa:start=3"}}, r"swa:start=3 waits .*: nothing is averaged"),
-        ({"train": {"awp": "awp:start=2"}}, r"awp:start=2 waits .*: no weight is perturbed"),
+        ({"method": {"name": "dafa", "steps": 2}}, r"dafa would begin after the last of this training's 2 epochs"),
+        ({"method": {"name": "cfa", "steps": 2, "begin": 2}}, r"cfa would begin after the last of"),
+        ({"train": {"averaging": "swa:start=3"}}, r"swa:start=3 would begin .*: nothing is averaged"),
+        ({"train": {"awp": "awp:start=2"}}, r"awp:start=2 would begin .*: no weight is perturbed"),
     ],
 )
 def test_what_never_begins_is_a_warning_and_a_remark(parts: dict[str, Any], sentence: str, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from classwise.data import load as load_data
 from classwise.data.images import Images
 from classwise.engine.attack_copy import follow
 from classwise.training.processes import Processes
-from classwise.training.validation import Validation, _joined
+from classwise.training.validation import Validation, _join
 
 EPS = 0.1
 
@@ -78,7 +78,7 @@ def test_shared_out_it_is_the_same(images: Images, model: nn.Module, monkeypatch
     monkeypatch.setattr(Processes, "gather", lambda self, mine: [mine])
     parts = [records(validation(images, "final", Processes(rank, 3)), model) for rank in range(3)]
     assert sorted(len(part.of(CLEAN)) for part in parts) == [13, 13, 14]
-    together = _joined(parts)
+    together = _join(parts)
     assert (together.frame["attack"] == alone.frame["attack"]).all()
     assert (together.index == alone.index).all()
     assert (together.prediction == alone.prediction).all()

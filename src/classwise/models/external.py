@@ -1,11 +1,11 @@
-"""Models of other libraries, imported only when asked for.
+"""Models of other libraries, which are imported only when needed.
 
     torchvision:resnet50,weights=DEFAULT      any classifier of torchvision; without weights, untrained
     timm:resnet50.a1_in1k,pretrained=true     any model of timm; other settings go to timm.create_model
     robustbench:cifar10/Linf/Carmon2019Unlabeled
 
 Trained torchvision and timm models expect normalised input: they get the normalisation they were trained with
-unless another one (or "none") is asked for. RobustBench's models normalise by themselves. Nothing is fetched when the
+unless another one (or "none") is given. RobustBench's models normalise by themselves. Nothing is fetched when the
 weights come from a file.
 """
 

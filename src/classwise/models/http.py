@@ -1,4 +1,4 @@
-"""A model behind a web address, asked over HTTP: ``https://host/path,timeout=10,chunk=32,header=Authorization:env:TOKEN``.
+"""A model queried over HTTP: ``https://host/path,timeout=10,chunk=32,header=Authorization:env:TOKEN``.
 
     POST {"shape": [n, c, h, w], "dtype": "float32", "data": base64 of the little-endian bytes}
     200  {"scores": [[…], …]}                                                      n rows, one column for each class

@@ -1,4 +1,4 @@
-"""What a black box is asked through; the kinds of black boxes (http, onnx, python_objects) make one each."""
+"""How a black box is queried; each kind of black box (http, onnx, python_objects) makes a `Query`."""
 
 from __future__ import annotations
 

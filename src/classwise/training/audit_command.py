@@ -1,4 +1,4 @@
-"""How to audit what was trained: on the test split of the same data, in the ball it was trained against."""
+"""The command that audits a trained model, on the test split of its data and under the threat of its training."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from classwise.models.loading import names_code
 
 
 def audit_data(config: Mapping[str, Any]) -> str:
-    """The spec of the data that a training's model knows: without the classes that were left out."""
+    """The spec of a training's data, without the excluded classes."""
     data = config["data"]
     name, excluded = str(data["name"]), "|".join(data.get("exclude", ()))
     return f"{name}{',' if ':' in name else ':'}exclude={excluded}" if excluded else name
 
 
 def audit_command(config: Mapping[str, Any], checkpoint: Path, root: str | Path | None = None) -> str:
-    """The command that audits a checkpoint of a run folder with these settings; Python, where images or model were
-    given there and no command can name them."""
+    """The command that audits a checkpoint of a run folder with these settings; Python code, where images or model were
+    given in Python and no command can name them."""
     threat, given = config["threat"], config.get("run", {}).get("given", ())
     eps, norm = exact(threat["eps"]), str(threat["norm"])
     if "model" in given:

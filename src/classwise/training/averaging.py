@@ -39,7 +39,7 @@ class Averaging:
     start: Natural = field(default=0, kw_only=True)
     estimate: bool = field(default=False, kw_only=True)
 
-    #: Whether `after_epoch` wants the worst class's validation accuracy.
+    #: Whether `after_epoch` needs the worst class's validation accuracy.
     validates: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -64,15 +64,15 @@ class Ema(Averaging):
     ramp: bool = False
 
     def after_step(self, average: Average, model: nn.Module, epoch: float) -> Average:
-        return self._moved(average, model) if self.every == "step" and epoch >= self.start else average
+        return self._update(average, model) if self.every == "step" and epoch >= self.start else average
 
     def after_epoch(self, average: Average, model: nn.Module, epoch: int, worst: float | None) -> Average:
-        return self._moved(average, model) if self.every == "epoch" and epoch >= self.start else average
+        return self._update(average, model) if self.every == "epoch" and epoch >= self.start else average
 
-    def _moved(self, average: Average, model: nn.Module) -> Average:
+    def _update(self, average: Average, model: nn.Module) -> Average:
         n = count(average)
         decay = min(self.decay, (1 + n) / (10 + n)) if self.ramp else self.decay
-        return _blended(average, model, 1 - decay)
+        return _blend(average, model, 1 - decay)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Swa(Averaging):
     """The plain mean."""
 
     def after_epoch(self, average: Average, model: nn.Module, epoch: int, worst: float | None) -> Average:
-        return _blended(average, model, 1 / (count(average) + 1)) if epoch >= self.start else average
+        return _blend(average, model, 1 / (count(average) + 1)) if epoch >= self.start else average
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Fawa(Averaging):
             raise UserError(
                 "fawa chooses epochs by validation accuracy, but nothing is held out: set a validation split."
             )
-        return _blended(average, model, 1 - self.decay) if epoch >= self.start and worst >= self.threshold else average
+        return _blend(average, model, 1 - self.decay) if epoch >= self.start and worst >= self.threshold else average
 
 
 KINDS: dict[str, type[Averaging]] = {"ema": Ema, "swa": Swa, "fawa": Fawa}
@@ -124,12 +124,12 @@ def averaged(model: nn.Module, average: Average) -> nn.Module:
 
 @torch.no_grad()
 def estimate_batch_norm(model: nn.Module, images: Iterable[Tensor]) -> None:
-    """Batch-norm's running statistics anew: the plain mean over the given batches, in train mode."""
+    """Recompute batch-norm's running statistics: the plain mean over the given batches, in train mode."""
     update_bn(images, model)
 
 
 @torch.no_grad()
-def _blended(average: Average, model: nn.Module, share: float) -> Average:
+def _blend(average: Average, model: nn.Module, share: float) -> Average:
     """(1 − share) θ̄ + share θ."""
     state = {name: value.detach() for name, value in model.state_dict().items()}
     if not average:

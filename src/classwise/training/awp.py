@@ -1,4 +1,4 @@
-"""Adversarial weight perturbation (Wu, Xia, Wang, NeurIPS 2020): train at weights pushed to where the loss is worse.
+"""Adversarial weight perturbation (Wu, Xia, Wang, NeurIPS 2020): train at weights perturbed to increase the loss.
 
     v_l = γ · ‖w_l‖ · g_l / ‖g_l‖,   g = ∇_w loss(w)            w ← w − η ∇loss(w + v)
 

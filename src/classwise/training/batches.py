@@ -1,8 +1,8 @@
 """Which examples make up each batch: a function of the seed and the epoch alone, so a resumed run makes the same ones.
 
 Without extra data an epoch is one permutation of the examples. With pseudo-labelled data (RST: Carmon et al., NeurIPS
-2019) a fixed share of every batch is drawn from it with replacement, the labelled examples go on through one
-permutation after another, and an epoch is as long as it is said to be.
+2019) a fixed share of every batch is drawn from it with replacement, the labelled examples run through one
+permutation after another, and an epoch has `epoch_size` examples.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from classwise.data.images import Images, IntArray
 from classwise.training.pseudo import PseudoLabelled
 
 _LABELLED, _EXTRA, _ORDER = 0, 1, 2  # streams of random numbers
-_APART = 1 << 40  # keeps the numbers of extra examples apart from those of labelled ones
+_APART = 1 << 40  # separates the numbers of extra examples from those of labelled ones
 
 
 @dataclass(frozen=True)
 class Examples:
-    """A batch as it is read: images in [0,1], labels (−1: none), and numbers that tell the examples apart."""
+    """A batch as it is read: images in [0,1], labels (−1: none), and the examples' numbers."""
 
     x: Tensor
     y: Tensor
@@ -43,12 +43,12 @@ class Source:
 
     def batches(self, epoch: int, size: int, seed: int, least: int = 2) -> list[IntArray]:
         """The rows of every batch of an epoch; those from len(train) on are extra ones. A last batch of fewer than
-        `least` examples is left out: batch-norm can do nothing with a single one."""
+        `least` examples is left out: batch-norm needs more than one."""
         extra = 0 if self.extra is None else min(round(self.fraction * size), size - 1)
         total = self.epoch_size or len(self.train)
         steps, labelled = -(-total // size), size - extra
         amount = steps * labelled if extra else total
-        rows = _endless(len(self.train), epoch * amount, amount, seed)
+        rows = _permuted(len(self.train), epoch * amount, amount, seed)
         made = []
         for step in range(steps):
             own = rows[step * labelled : (step + 1) * labelled]
@@ -88,7 +88,7 @@ class Source:
                 yield ready
 
 
-def _endless(count: int, begin: int, amount: int, seed: int) -> IntArray:
+def _permuted(count: int, begin: int, amount: int, seed: int) -> IntArray:
     """`amount` rows from place `begin` on of one permutation after another."""
     first, last = begin // count, (begin + amount - 1) // count
     rounds = [np.random.default_rng([seed, _LABELLED, number]).permutation(count) for number in range(first, last + 1)]

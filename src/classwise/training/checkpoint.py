@@ -2,8 +2,8 @@
 (epochs/0014.pt) where the recipe keeps them.
 
 Each is an ordinary checkpoint of classwise (`load_model` reads it, `classwise audit --model` too) whose `extra` holds
-everything else the training needs. A checkpoint is written beside, as next.pt, and only then takes the place of the
-last one, which is kept: whenever the power goes, one of them is whole.
+everything else the training needs. A checkpoint is first written as next.pt and only then replaces
+last.pt, which is kept as previous.pt: one of them is complete whenever the process is killed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Checkpoints:
         self.write_history(state)
 
     def finish(self) -> None:
-        """Make up for a kill between the last two renamings: next.pt is then the newest, and whole."""
+        """Finish a save that was killed between its two renamings: next.pt is then the newest, and complete."""
         if self.folder.next.exists() and not self.folder.last.exists():
             self.folder.next.replace(self.folder.last)
 
@@ -80,21 +80,21 @@ class Checkpoints:
             return
         for path in (folder.epoch(wanted), folder.last, folder.previous):
             content = _read(path)
-            about = {} if content is None else content["classwise"]["extra"]["training"]
-            if content is not None and (about["epoch"], about["step"]) == (wanted, 0):
-                kept = {name: about[name] for name in ("method", "state", "epoch", "step", "threat") if name in about}
+            stored = {} if content is None else content["classwise"]["extra"]["training"]
+            if content is not None and stored["epoch"] == wanted and stored["step"] == 0:
+                kept = {name: stored[name] for name in ("method", "state", "epoch", "step", "threat") if name in stored}
                 write_checkpoint(folder.best, {**content["classwise"], "extra": {"training": kept}}, content)
                 return
         warnings.warn(
             f"{folder.best}, the model of epoch {wanted}, is missing or damaged, and no other checkpoint is of that "
-            f"epoch. {folder.last.name} holds the model of epoch {state.epoch}; train again with --overwrite for the "
-            "best.",
+            f"epoch. {folder.last.name} holds the model of epoch {state.epoch}; train again with --overwrite to "
+            "get the best.",
             stacklevel=2,
         )
 
     def write_history(self, state: TrainingState) -> None:
-        """history.csv, from what the checkpoint holds, so that the two agree whenever the power goes; none before the
-        first epoch is done."""
+        """history.csv, from what the checkpoint holds, so that the two agree after any kill; none before the first
+        epoch is done."""
         if state.history:
             self.folder.write_history(frame(state.history))
 
@@ -120,7 +120,7 @@ class Checkpoints:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """A checkpoint of a training; None where it is not there, damaged, or of something else."""
+    """A checkpoint of a training; None where it is missing, damaged, or not of a training."""
     try:
         content = read_checkpoint(path)
     except UserError:

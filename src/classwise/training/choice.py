@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def choose(kinds: Mapping[str, type[T]], wanted: str | Mapping[str, Any] | T, what: str) -> T:
-    """The dataclass of `kinds` that `wanted` names, configured; one that is made already, as it is.
+    """The dataclass of `kinds` that `wanted` names, configured; an instance is returned as it is.
 
     ``"crop-4"`` gives the first field, as in the specs of attacks.
     """

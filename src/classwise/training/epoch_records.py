@@ -1,4 +1,4 @@
-"""What a training epoch saw, as records: the same table that validation and audits write, under the attack "train"."""
+"""The predictions of a training epoch as records, like those of validation and audits; the attack is "train"."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from classwise.core.losses import cross_entropy
 from classwise.core.meta import AttackInfo, Meta
 from classwise.core.records import COLUMNS, MOST_PROBS, Records
+from classwise.core.threat import Threat
 from classwise.methods.method import Loss
 from classwise.training.processes import Processes
 
@@ -28,7 +29,7 @@ class EpochRecords:
 
     @torch.no_grad()
     def add(self, step: int, index: Tensor, y: Tensor, loss: Loss) -> None:
-        """The batch of a step: the examples' numbers and labels, and what the method made of them."""
+        """The batch of a step: the examples' numbers and labels, and the method's loss."""
         own = (y >= 0).nonzero()[:, 0]
         y, z = y[own], loss.logits.detach()[own].float()
         probs = z.softmax(1)
@@ -59,7 +60,7 @@ class EpochRecords:
 
 
 def to_records(columns: dict[str, Tensor], meta: Meta) -> Records:
-    """The columns as records, by example; an example seen twice (sampling with replacement) counts as last seen."""
+    """The columns as records, by example; of an example drawn twice (with replacement) the last one counts."""
     index = columns["index"].numpy()
     last = len(index) - 1 - np.unique(index[::-1], return_index=True)[1]
     count = len(last)
@@ -77,13 +78,13 @@ def to_records(columns: dict[str, Tensor], meta: Meta) -> Records:
     return Records(frame, meta, probs)
 
 
-def meta_of(class_names: tuple[str, ...], norm: str, eps: float, seed: int) -> Meta:
+def meta_of(class_names: tuple[str, ...], threat: Threat, seed: int) -> Meta:
     """The metadata of training records."""
     return Meta(
         class_names=class_names,
         superclasses=None,
-        norm=norm,
-        eps=eps,
+        norm=threat.norm,
+        eps=threat.eps,
         seed=seed,
         attacks={TRAIN: AttackInfo(settings={}, protocol="final", coverage="all")},
     )

@@ -1,4 +1,4 @@
-"""What is written down of every epoch: one row of history.csv, and how good its checkpoint is."""
+"""A row of history.csv for every epoch, and the score of its checkpoint."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def row(epoch: int, train: Records, valid: Records | None, attacks: Sequence[str
 
 
 def accuracies(clean: Records, robust: Records) -> Row:
-    """The columns that say how accurate a model is on clean and on attacked images, in all and class by class."""
+    """Clean and robust accuracy, overall and of each class."""
     names, by_class, on_clean = robust.class_names, accuracy.compute(robust), accuracy.compute(clean)
     made: Row = {"clean": float(clean.correct.mean()), "robust": float(robust.correct.mean())}
     made |= {"worst_class": names[by_class.worst], "worst": float(by_class.values[by_class.worst])}
@@ -53,7 +53,7 @@ def robust_rows(valid: Records, attacks: Sequence[str]) -> Records:
 
 
 def score(rule: str, epoch: int, valid: Records | None, attacks: Sequence[str], losses: Tensor | None) -> list[float]:
-    """How good a checkpoint is by a rule: larger is better, later numbers break ties.
+    """The score of a checkpoint by a rule: larger is better, later numbers break ties.
 
     losses: the method's own validation loss of each class, for "minimax"; by default cross entropy under attack.
     """

@@ -1,8 +1,8 @@
 """The training loop: for every epoch, batches through the method's attack and loss, a validation, an update of the
-class-wise state, a line of history, a checkpoint.
+class-wise state, a row of history, a checkpoint.
 
 `fit` has no way to see test data. Random numbers belong to examples and steps (classwise.core.rng), never to a process
-or to the global generators, so a run that was killed and resumed, or shared out over processes, goes the same way.
+or to the global generators, so a run that is killed and resumed, or divided among processes, computes the same.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from classwise.auditing.audit import evaluating
 from classwise.core.format import percent
 from classwise.core.records import Records
 from classwise.core.stopping import Interrupted
+from classwise.core.threat import Threat
 from classwise.engine.attack_copy import follow
 from classwise.metrics import accuracy
 from classwise.training import history
@@ -51,7 +52,7 @@ class PhaseData:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """All that a training needs besides where it is (`TrainingState`)."""
+    """All that a training needs besides its `TrainingState`."""
 
     train_step: TrainStep
     phases: Sequence[PhaseData]
@@ -66,7 +67,7 @@ class Training:
 
 
 def fit(training: Training, state: TrainingState, display: ProgressDisplay) -> TrainingState:
-    """Train the model in place, from where `state` is to the last epoch of the recipe."""
+    """Train the model in place, from `state` to the last epoch of the recipe."""
     train_step, recipe = training.train_step, training.train_step.recipe
     method, epochs = recipe.method, recipe.train.epochs
     with interruptible() as stop:
@@ -79,8 +80,8 @@ def fit(training: Training, state: TrainingState, display: ProgressDisplay) -> T
             phase = next(phase for phase in training.phases if state.epoch < phase.until)
             columns = _epoch(training, phase, state, display, stop, begin)
 
-            names, threat = phase.source.train.class_names, recipe.threat
-            train = to_records(columns, meta_of(names, threat.norm, threat.eps, recipe.train.seed))
+            threat = Threat(recipe.threat.norm, recipe.threat.eps)
+            train = to_records(columns, meta_of(phase.source.train.class_names, threat, recipe.train.seed))
             shown = _averaged(training, phase, state, display)
             due = (state.epoch + 1) % recipe.validate.every == 0 or state.epoch + 1 == epochs
             valid = _validate(training, shown, display) if due else None
@@ -149,7 +150,7 @@ def _validate(training: Training, model: nn.Module, display: ProgressDisplay) ->
 
 
 def _averaged(training: Training, phase: PhaseData, state: TrainingState, display: ProgressDisplay) -> nn.Module:
-    """The model to show for this epoch: the average of its weights where there is one, else itself."""
+    """The model to validate and save for this epoch: with averaged weights where there is an average."""
     averaging, model = training.averaging, training.train_step.model
     if averaging is None:
         return model
@@ -192,7 +193,7 @@ def _check_overfitting(training: Training, phase: PhaseData, state: TrainingStat
 
 def _save(training: Training, state: TrainingState, shown: nn.Module, valid: Records | None) -> None:
     """best.pt where this epoch is the best so far by the recipe's rule, the epoch's own checkpoint where it is kept,
-    then last.pt and history.csv: what a kill leaves out is written again when the training resumes."""
+    then last.pt and history.csv: what a kill prevents is written when the training resumes."""
     recipe, folder = training.train_step.recipe, training.checkpoints.folder
     if state.stopped is None and (valid is not None or recipe.validate.select == "last"):
         losses = state.method_state.get("loss")

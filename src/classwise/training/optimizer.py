@@ -42,7 +42,7 @@ class Optimizer:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if not trained:
             raise UserError("the model has no parameter to train; is everything frozen (requires_grad=False)?")
-        norms = set() if self.decay_norm else _of_norms(model)
+        norms = set() if self.decay_norm else _norm_parameters(model)
         rest = [parameter for parameter in trained if parameter not in norms]
         apart = [parameter for parameter in trained if parameter in norms]
         made = [{"params": rest, "weight_decay": self.weight_decay}, {"params": apart, "weight_decay": 0.0}]
@@ -94,11 +94,11 @@ def parse(wanted: str | Mapping[str, Any] | Optimizer) -> Optimizer:
 
 
 def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Let the next step be taken at the rate `lr`, in all groups."""
+    """Set the learning rate of all groups."""
     for group in optimizer.param_groups:
         group["lr"] = lr
 
 
-def _of_norms(model: nn.Module) -> set[nn.Parameter]:
+def _norm_parameters(model: nn.Module) -> set[nn.Parameter]:
     norms = (module for module in model.modules() if isinstance(module, _NORMS))
     return {parameter for norm in norms for parameter in norm.parameters(recurse=False)}

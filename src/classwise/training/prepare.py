@@ -1,4 +1,4 @@
-"""From a recipe to what the loop needs: its examples, the held-out ones, the network, and everything around them."""
+"""From a recipe to what the loop needs: training and held-out examples, the network, the step, the checkpoints."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def examples(chosen: Recipe, root: str | Path | None, download: bool, data: Any)
 
 
 def split_off(chosen: Recipe, images: Images) -> tuple[Images, Images | None]:
-    """What is trained on, and what is held out for validation."""
+    """The examples to train on, and those held out for validation."""
     part = chosen.data
     return split.hold_out(images, part.validation, part.held_out, chosen.train.seed)
 
@@ -89,7 +89,7 @@ def prepare(
     root: str | Path | None,
     download: bool,
 ) -> tuple[Training, TrainingState]:
-    """All the loop needs, and the state it begins in; raises where the recipe cannot be followed. Writes nothing."""
+    """All the loop needs, and its first state; raises where the recipe does not fit data or model. Writes nothing."""
     part, method, device = chosen.train, chosen.method, next(network.parameters()).device
     averages = None if part.averaging is None else averaging.parse(part.averaging)
     _check_held_out(chosen, averages, held_out)
@@ -151,7 +151,7 @@ def _check_held_out(chosen: Recipe, averages: averaging.Averaging | None, held_o
 
 
 def idle(chosen: Recipe) -> list[str]:
-    """What the recipe asks for and its few epochs never come to, in sentences."""
+    """A sentence for each setting of the recipe that begins only after its last epoch."""
     part, method = chosen.train, chosen.method
     averages = None if part.averaging is None else averaging.parse(part.averaging)
     awp = None if part.awp is None else parse_awp(part.awp)
@@ -161,8 +161,8 @@ def idle(chosen: Recipe) -> list[str]:
         (f"train.awp = {part.awp}", awp.start if awp else 0, "no weight is perturbed"),
     )
     return [
-        f"{what} waits for more epochs than the {part.epochs} of this training (train.epochs): {effect}. Train longer, "
-        "or let it begin earlier."
+        f"{what} would begin after the last of this training's {part.epochs} epochs (train.epochs): {effect}. Train "
+        "longer, or let it begin earlier."
         for what, epochs, effect in waits
         if epochs >= part.epochs
     ]
@@ -190,13 +190,12 @@ def _validation(chosen: Recipe, held_out: Images | None, processes: Processes) -
     part, threat = chosen.validate, chosen.threat
     named = attack_files.parse(list(part.attack))
     own = {name: attack for name, attack in chosen.method.validation().items() if named.get(name) != attack}
-    eps = threat.eps if part.eps is None else part.eps
     return Validation(
         images=held_out,
         attacks=named,
         own=own,
         protocol=part.protocol,
-        threat=Threat(threat.norm, eps),
+        threat=Threat(threat.norm, threat.eps if part.eps is None else part.eps),
         seed=chosen.train.seed,
         processes=processes,
     )

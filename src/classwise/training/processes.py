@@ -1,4 +1,4 @@
-"""Several processes that train one model, started by torchrun; alone, everything here does nothing.
+"""Several processes that train one model, started by torchrun; with a single process all of this does nothing.
 
 Every process makes the same batches and takes its share of each; gradients are averaged by one all-reduce after the
 backward pass. (Attacks take ten passes for every one that needs communication, so overlapping the two, as
@@ -19,8 +19,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
-_TO_MEET = timedelta(minutes=2)  # after which torchrun may try again
-_TO_WORK = timedelta(minutes=30)
+_CONNECT_TIMEOUT = timedelta(minutes=2)  # after which torchrun may try again
+_WORK_TIMEOUT = timedelta(minutes=30)
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this is the one that writes and shows."""
+        """Whether this is the process that writes files and shows progress."""
         return self.rank == 0
 
     def average(self, value: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class Processes:
 
     @contextmanager
     def first_alone(self) -> Iterator[None]:
-        """The first process does what is inside before the others do it."""
+        """Run the block in the first process before the others."""
         if not self.first:
             self.wait()
         yield
@@ -80,28 +80,28 @@ class Processes:
             self.wait()
 
     def any(self, mine: bool, device: torch.device) -> bool:
-        """Whether it is so in at least one process."""
+        """Whether the value is true in at least one process."""
         return mine if self.world == 1 else bool(self.average(torch.tensor(float(mine), device=device)) > 0)
 
     def wait(self) -> None:
-        """Go on when all processes are here."""
+        """Wait until all processes are here."""
         if self.world > 1:
             dist.barrier()
 
 
 @contextmanager
-def joined(device: torch.device) -> Iterator[Processes]:
+def process_group(device: torch.device) -> Iterator[Processes]:
     """The processes torchrun started, connected by nccl on GPUs and gloo elsewhere."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
         yield Processes()
         return
-    store, rank, world = next(rendezvous("env://", timeout=_TO_MEET))
+    store, rank, world = next(rendezvous("env://", timeout=_CONNECT_TIMEOUT))
     # torchrun keeps one store over its restarts. Under a name of its own no process finds the address of a dead one.
     own = dist.distributed_c10d.PrefixStore(f"restart-{_restarts()}", store)
     backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=own, rank=rank, world_size=world, timeout=_TO_MEET)
-    dist.distributed_c10d._set_pg_timeout(_TO_WORK)
+    dist.init_process_group(backend, store=own, rank=rank, world_size=world, timeout=_CONNECT_TIMEOUT)
+    dist.distributed_c10d._set_pg_timeout(_WORK_TIMEOUT)
     try:
         yield Processes(dist.get_rank(), world)
     finally:

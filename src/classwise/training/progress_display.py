@@ -1,4 +1,4 @@
-"""What one sees of a training: a bar with the time left, the class bars of the last validation, a line per epoch."""
+"""The terminal display of a training: a bar with the time left, class bars of the last validation, a line per epoch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST = 12  # classes shown; of more, the weakest
 
 @dataclass
 class ProgressDisplay:
-    """Shows a training on the terminal and passes its history on. Quiet processes show nothing."""
+    """Shows a training on the terminal and passes its history to the trackers. Quiet processes show nothing."""
 
     epochs: int
     attacks: Sequence[str] = ()
@@ -122,7 +122,7 @@ def class_bars(valid: Records, attacks: Sequence[str]) -> Table:
 
 
 def show_trained(rows: pd.DataFrame, best_epoch: int, rule: str, console: Console) -> None:
-    """How a training ended: the classes of its best epoch on validation data, weakest first."""
+    """The classes of a training's best epoch on validation data, weakest first."""
     best = rows.loc[rows["epoch"] == best_epoch].iloc[0]
     if "robust" in rows and not pd.isna(best["robust"]):
         names = [str(column).partition(":")[2] for column in rows if str(column).startswith("robust:")]

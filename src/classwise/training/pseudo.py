@@ -40,7 +40,7 @@ class PseudoLabelled:
 def label(
     model: nn.Module, images: Images, threshold: float = 0.0, batch_size: int = 256, device: Any = None
 ) -> tuple[IntArray, Array]:
-    """The model's answer to every image and the probability it gives it; −1 where that is below the threshold."""
+    """The model's prediction for every image and its probability; −1 where that is below the threshold."""
     if not 0 <= threshold <= 1:
         raise UserError(f"threshold is a probability, between 0 and 1; got {threshold:g}.")
     model = model.eval() if device is None else model.eval().to(device)
@@ -55,7 +55,7 @@ def label(
 
 
 def write_pseudo(path: str | Path, images: Images, labels: IntArray, confidence: Array) -> None:
-    """Store images, as 8-bit values, with their labels; whole or not at all."""
+    """Store images, as 8-bit values, with their labels, atomically."""
     pixels = (images.batch(np.arange(len(images)))[0] * 255).round().to(torch.uint8).numpy()
     try:
         with atomic_write(Path(path)) as handle:
@@ -67,7 +67,7 @@ def write_pseudo(path: str | Path, images: Images, labels: IntArray, confidence:
 
 
 def read_pseudo(path: str | Path, like: Images) -> PseudoLabelled:
-    """The images of a file, which must fit those trained on."""
+    """The images of a file, which must have the shape and classes of those trained on."""
     try:
         with load_archive(path) as content:
             images, labels = content["images"], content["labels"].astype(np.int64)

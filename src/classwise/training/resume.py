@@ -1,4 +1,4 @@
-"""What a run folder of a training says of itself, so that it can be resumed without being told again."""
+"""The settings in a training's run folder, so that it can be resumed without repeating them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def recipe_of(folder: Path | None) -> dict[str, Any]:
 
 
 def root_of(folder: Path) -> Path | None:
-    """Where a training found its data; None where it was not told."""
+    """The data folder of a training; None where it had none."""
     root = _config(folder).get("run", {}).get("root")
     return None if root is None else Path(root)
 
@@ -32,6 +32,6 @@ def _config(folder: Path) -> dict[str, Any]:
     config = TrainingFolder(folder).config()
     if "method" not in config:
         raise UserError(
-            f"{folder} is no run folder of a training (its config.toml has no method); begin one with --out."
+            f"{folder} is no run folder of a training (its config.toml has no method); start one with --out."
         )
     return config

@@ -1,14 +1,14 @@
 """Learning-rate schedules: the factor of the base rate after t epochs, fractions included.
 
-    step:milestones=[75, 90],factor=0.1        the factor once more from each milestone on
+    step:milestones=[75, 90],factor=0.1        multiplied by the factor at each milestone
     cyclic:peak=0.5                         a triangle, 0 → 1 → 0 (Smith 2017; FGSM-RS: Wong et al., ICLR 2020)
     cosine                                  ½(1 + cos(πt/E)), every iteration or every epoch
     constant
     knots:epochs=[0, 1, 6, 12, 15],factor=[0, 1, .1, .01, .001]   straight lines between points (FGSM-RS on ImageNet)
     knots:epochs=[0, 1, 6, 12, 15],factor=[0, 1, .1, .01, .001],of=15   stretched to the epochs of the training
 
-A schedule has no memory, so a resumed run follows it by itself. `warmup`, a field of them all, multiplies the factor by
-a line from 0 to 1 over that many epochs.
+A schedule is stateless, so a resumed run needs nothing to continue it. `warmup`, a field of them all, multiplies the
+factor by a line from 0 to 1 over that many epochs.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class TrainStep:
         return lambda mean: self.processes.average(mean * (mine * self.processes.world / count))
 
     def _current(self) -> Model:
-        """The follower, brought up to the current weights when it is first asked."""
+        """The attack copy, synchronised with the current weights at its first use."""
         stale = True
 
         def answer(x: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class TrainStep:
 
         def objective(model: nn.Module) -> Tensor:
             value = share * self.recipe.method.loss(model, batch, state).value.sum()
-            scaled: Tensor = self.scaler.scale(value)  # only its direction counts, and small halves underflow
+            scaled: Tensor = self.scaler.scale(value)  # only its direction counts, and small float16 values underflow
             return scaled
 
         return self.awp.perturbed(self.model, objective, t, self.processes.average)
@@ -158,7 +158,7 @@ class TrainStep:
 
     @contextmanager
     def randomness(self, epoch: int, done: float) -> Iterator[None]:
-        """Dropout and the like draw from the global generator: give it this step's numbers, and put it back."""
+        """Dropout and the like draw from the global generator: seed it for this step, and restore it after."""
         steps = int(done * 2**32)
         words = [self.recipe.train.seed % 2**32, epoch, steps, self.processes.rank]
         seed = int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
@@ -180,7 +180,7 @@ class TrainStep:
         )
 
     def _keep(self, batch: Batch, examples: Examples, loss: Loss, folder: TrainingFolder) -> str:
-        """Write down the batch that the training diverged on; returns a sentence about it."""
+        """Save the batch that the training diverged on; returns a sentence about it."""
         path = folder.not_finite(self.processes.rank)
         content = {
             "x": batch.x, "x_adv": batch.x_adv, "y": batch.y, "index": torch.from_numpy(examples.index),
@@ -189,6 +189,6 @@ class TrainStep:
         try:
             with atomic_write(path) as handle:
                 torch.save(content, handle)
-        except (OSError, RuntimeError) as error:  # of a full disk; what matters is said all the same
+        except (OSError, RuntimeError) as error:  # of a full disk; the error about the loss matters more
             return f" (The batch could not be written to {path}: {error}.)"
         return f" The batch and the weights are in {path}."

@@ -1,8 +1,8 @@
 """The rows of history.csv, sent to other programs as well: TensorBoard, MLflow, Weights & Biases.
 
-Each package is imported only when it is asked for. A resumed run goes on in the same place: rows of epochs that were
-logged but lost by the checkpoint replace the old ones (TensorBoard) or, being the same, are left out. What goes wrong
-while logging is a warning, since history.csv has it all.
+Each package is imported only when it is asked for. A resumed run continues in the same place: rows of epochs that were
+logged after the last checkpoint replace the old ones (TensorBoard) or, being the same, are left out. A failure while
+logging is a warning, since history.csv has everything.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Tracker(Protocol):
         """The row of an epoch; the first epoch is number 1."""
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Called after the last row."""
 
 
 class Trackers:
@@ -71,7 +71,7 @@ class TensorBoard:
             self.writer.add_text("config", "\n".join((name, "", *lines)), 0)
 
     def log(self, row: Row, epoch: int) -> None:
-        numbers, texts = _parted(row)
+        numbers, texts = _split(row)
         for key, number in numbers.items():
             self.writer.add_scalar(key, number, epoch)
         for key, text in texts.items():
@@ -110,11 +110,11 @@ class MLflow:
     def log(self, row: Row, epoch: int) -> None:
         if epoch <= self.done:  # a metric once logged cannot be taken back
             return
-        numbers, texts = _parted(row)
+        numbers, texts = _split(row)
         for key, text in texts.items():
             self.client.set_tag(self.run, _mlflow_key(key), text)
         numbers = {key: number for key, number in numbers.items() if key != "epoch"}
-        numbers["epoch"] = epoch  # comes last, and so says that the row is whole
+        numbers["epoch"] = epoch  # logged last: where it is there, the row is complete
         metric, now = self.mlflow.entities.Metric, int(time.time() * 1000)
         metrics = [metric(_mlflow_key(key), number, now, epoch) for key, number in numbers.items()]
         for some in _pieces(metrics, _MOST_METRICS):
@@ -135,7 +135,7 @@ class Wandb:
         self.run = wandb.init(id=run, project=project, reinit="create_new", **settings)
 
     def log(self, row: Row, epoch: int) -> None:
-        if epoch >= self.run.step:  # of steps gone by it keeps the first
+        if epoch >= self.run.step:  # for an earlier step wandb keeps the first row
             self.run.log(dict(row), step=epoch)
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ def open_trackers(
     """The named trackers, opened.
 
     folder: the run's. name: what the run is called there. config: its settings. resumed: how many epochs the checkpoint
-    had that the run goes on from, None for a new run.
+    had that the run resumes from, None for a new run.
     """
     opened: dict[str, Tracker] = {}
     for kind in dict.fromkeys(names):
@@ -165,19 +165,19 @@ def open_trackers(
             opened[kind] = KINDS[kind](folder, name, config, resumed)
         except UserError:
             raise
-        except Exception as error:  # no server, no login: theirs to say
+        except Exception as error:  # no server, no login: the library says which
             raise UserError(f"{kind} cannot be started: {error}. Set it up, or train without it.") from error
     return Trackers(opened)
 
 
-def _parted(row: Row) -> tuple[dict[str, float], dict[str, str]]:
+def _split(row: Row) -> tuple[dict[str, float], dict[str, str]]:
     """The numbers and the texts of a row."""
     texts = {key: value for key, value in row.items() if isinstance(value, str)}
     return {key: float(value) for key, value in row.items() if key not in texts}, texts
 
 
 def _identity(path: Path, resumed: int | None, make: Callable[[], str]) -> tuple[str, bool]:
-    """The id of the run that goes on, as kept in a file, else a new one; and whether it was known."""
+    """The id of the run to resume, as stored in a file, else a new one; and whether it was known."""
     if resumed is not None and path.is_file():
         return path.read_text(encoding="utf-8").strip(), True
     made = make()
@@ -202,5 +202,5 @@ def _package(name: str, module: str | None = None) -> Any:
 def _as_warning(what: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # a server that is away may raise anything
+    except Exception as error:  # an unreachable server may raise anything
         warnings.warn(f"{what}: {type(error).__name__}: {error}", stacklevel=4)

@@ -1,4 +1,4 @@
-"""`train`: the front door. A recipe in; a run folder, and a `Trained` to ask about it, out."""
+"""`train` takes a recipe, fills a run folder and returns a `Trained` that reads it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from classwise.training import recipe
 from classwise.training.audit_command import audit_command, audit_data
 from classwise.training.loop import Training, fit
 from classwise.training.prepare import examples, idle, network_of, prepare, split_off
-from classwise.training.processes import joined, local_device, restarted
+from classwise.training.processes import local_device, process_group, restarted
 from classwise.training.progress_display import ProgressDisplay, show_trained
 from classwise.training.recipe import Recipe
 from classwise.training.state import TrainingState
@@ -55,7 +55,7 @@ def train(
     trust: bool = False,
     progress: bool | None = None,
 ) -> Trained:
-    """Train by a recipe, in a run folder. Killed and started again with the same call, the training goes on.
+    """Train by a recipe, in a run folder. The same call resumes a training that was killed.
 
     source: a recipe's file, the name of a shipped one (``cifar10/trades``), nested settings, or a `Recipe`.
     changes: settings to change, ``["train.epochs=30", "method.beta={dog = 0.5}"]``.
@@ -69,13 +69,13 @@ def train(
     where = local_device(default_device() if device is None else check_device(device))
     if chosen.train.amp is not None and where.type == "cpu":
         raise UserError(f"train.amp = {chosen.train.amp} is for GPUs: on a CPU it is slow, on some unsupported.")
-    with joined(where) as processes, writing(out if processes.first else None):
+    with process_group(where) as processes, writing(out if processes.first else None):
         with processes.first_alone():  # it may download
             everything = examples(chosen, root, download, data)
         kept, held_out = split_off(chosen, everything)
         with trusting(trust):
             network = network_of(chosen, model, kept, where)
-        # All that can be wrong with a recipe is found before the folder is touched.
+        # Everything that can be wrong with a recipe is an error before the folder is touched.
         training, start = prepare(
             chosen, network, kept, held_out, folder=folder, processes=processes, root=root, download=download
         )
@@ -83,14 +83,14 @@ def train(
             for sentence in idle(chosen):
                 warnings.warn(sentence, stacklevel=2)
             marks = {"data": fingerprint_data(everything)}
-            if model is None:  # one's own may begin with other random weights each time; the checkpoint's count
+            if model is None:  # a given module may start with new random weights each time; the checkpoint's count
                 marks["weights"] = fingerprint_model(network)
-            config = {**chosen.settings(), "fingerprint": marks, "run": _circumstances(root, data, model)}
+            config = {**chosen.settings(), "fingerprint": marks, "run": _run_settings(root, data, model)}
             stored = TrainingFolder(folder).open_or_create(config, overwrite and not restarted())
             _check_same(folder, stored, config)
             training.checkpoints.finish()
         processes.wait()
-        start = _where(training, start)
+        start = _resume(training, start)
         if processes.first:
             training.checkpoints.rebuild_best(start)
         known = plain(chosen.settings())
@@ -105,8 +105,8 @@ def train(
     return Trained(folder, root, quiet=not processes.first, trust=trust or names_code(chosen.model.spec))
 
 
-def _circumstances(root: str | Path | None, data: Any, model: nn.Module | None) -> dict[str, Any]:
-    """What a run folder remembers besides the recipe, so that it can be resumed and audited without being told."""
+def _run_settings(root: str | Path | None, data: Any, model: nn.Module | None) -> dict[str, Any]:
+    """What a run folder stores besides the recipe, so that it can be resumed and audited without repeating it."""
     given = [name for name, value in (("data", data), ("model", model)) if value is not None]
     return {"root": None if root is None else str(Path(root).expanduser().resolve()), "given": given}
 
@@ -124,13 +124,12 @@ def _check_same(folder: Path, stored: dict[str, Any], config: dict[str, Any]) ->
         if key in old and key in new and old[key][:16] != new[key][:16]:
             raise UserError(
                 f"{folder} was made with other settings: {what} are not those it was made with; the file or folder "
-                "has changed, or another one is meant (--root). Choose another --out, or --overwrite to begin again "
-                "from scratch."
+                "has changed, or --root names another one. Choose another --out, or --overwrite to train from scratch."
             )
 
 
-def _where(training: Training, start: TrainingState) -> TrainingState:
-    """Where the run folder's checkpoint says that the training is; without one, at the start."""
+def _resume(training: Training, start: TrainingState) -> TrainingState:
+    """The state in the run folder's checkpoint, its weights loaded; without a checkpoint, the start."""
     train_step, checkpoints = training.train_step, training.checkpoints
     if (stored := checkpoints.read_last()) is None:
         return start
@@ -162,7 +161,7 @@ class Trained:
 
     @property
     def best_epoch(self) -> int:
-        """The epoch that checkpoint is of."""
+        """The epoch of that checkpoint."""
         if not self.best.is_file():
             raise UserError(
                 f"{self.best} is missing. classwise train --resume {self.folder} writes it again where another "
@@ -181,18 +180,17 @@ class Trained:
         return TrainingFolder(self.folder).config()
 
     def remarks(self) -> tuple[str, ...]:
-        """Why the training ended early, if it did, and what the method says of its state, such as WAT's bound."""
+        """Why the training ended early, if it did, and the method's remarks on its state, such as WAT's bound."""
         settings = self.config
-        about = read_checkpoint(self.last)["classwise"]["extra"]["training"]
-        early = (f"Stopped early: {about['stopped']}.",) if about["stopped"] else ()
-        known = methods.knows(settings["method"]["name"])  # another's own method is not found by its name
-        if not known:
+        stored = read_checkpoint(self.last)["classwise"]["extra"]["training"]
+        early = (f"Stopped early: {stored['stopped']}.",) if stored["stopped"] else ()
+        if not methods.knows(settings["method"]["name"]):  # a class that was only given in Python
             return early
         made = recipe.build(settings)
-        return (*early, *idle(made), *made.method.remarks(about["state"]))
+        return (*early, *idle(made), *made.method.remarks(stored["state"]))
 
     def show(self) -> None:
-        """The best epoch's classes, as far as validation data say, and where everything is."""
+        """Print the classes of the best epoch on validation data, and the command that audits the model."""
         if self.quiet:
             return
         console, config = Console(), self.config
@@ -219,12 +217,12 @@ class Trained:
     def audit(self, attacks: Any = "pgd-20", which: str | int = "best", **settings: Any) -> Audit:
         """Audit the trained model on the test split of the data it was trained on, at the radius of its recipe."""
         config = self.config
-        usual = {
+        defaults = {
             "data": audit_data(config),
             "eps": config["threat"]["eps"],
             "norm": config["threat"]["norm"],
             "root": self.root,
             "trust": self.trust,
         }
-        chosen = {**usual, **settings}
+        chosen = {**defaults, **settings}
         return audit(str(self.checkpoint(which)), chosen.pop("data"), attacks, chosen.pop("eps"), **chosen)

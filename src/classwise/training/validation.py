@@ -1,4 +1,4 @@
-"""The validation after an epoch: the audit's engine on the held-out examples, shared out over the processes."""
+"""The validation after an epoch: the audit's engine on the held-out examples, divided among the processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Validation:
     processes: Processes
 
     def __call__(self, model: nn.Module, synced_copy: SyncedAttackCopy, report: Callable[[str, int], None]) -> Records:
-        """Clean and attacked records of every held-out example. The model must be in eval mode, the follower fresh."""
+        """Clean and attacked records of every held-out example. The model must be in eval mode, the copy refreshed."""
         device = next(model.parameters()).device
         mine = self.images.take(np.arange(self.processes.rank, len(self.images), self.processes.world))
         example = mine.batch(np.arange(min(8, len(mine))))[0].to(device)
@@ -57,21 +57,30 @@ class Validation:
                 seed=self.seed,
                 attacks=infos,
             )
-            radii = np.full(len(mine), self.threat.eps)
             job = evaluation.Evaluation(
-                model, fast, mine, fitted, self.threat, radii, meta, plan, device, protocol, report=report
+                model=model,
+                fast=fast,
+                images=mine,
+                attacks=fitted,
+                threat=self.threat,
+                eps=np.full(len(mine), self.threat.eps),
+                meta=meta,
+                plan=plan,
+                device=device,
+                protocol=protocol,
+                report=report,
             )
             found = run.evaluate(job)
             parts.append(found if not parts else _without_clean(found))
-        whole = _joined(parts)
-        return whole if self.processes.world == 1 else _joined(self.processes.gather(whole))
+        whole = _join(parts)
+        return whole if self.processes.world == 1 else _join(self.processes.gather(whole))
 
 
 def _without_clean(records: Records) -> Records:
     return records.take(np.flatnonzero((records.frame["attack"] != CLEAN).to_numpy()))
 
 
-def _joined(parts: list[Records]) -> Records:
+def _join(parts: list[Records]) -> Records:
     """Records of different attacks or examples in one table, by attack and then by example."""
     infos = {name: info for part in parts for name, info in part.meta.attacks.items()}
     whole = Records.concat(parts)
