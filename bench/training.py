@@ -26,14 +26,15 @@ from bench.markdown import bullets, median_and_range, paragraph, table
 from bench.setting import SPEC, Setting
 from classwise.attacks.pgd import random_start
 from classwise.core import rng
-from classwise.core.threat import LINF
+from classwise.core.threat import LINF, Threat
 from classwise.engine.attack_copy import follow
 from classwise.methods.trades import Trades
 from classwise.training import optimizer, schedule
 from classwise.training.augment import parse as parse_augment
 from classwise.training.batches import Examples
+from classwise.training.parts import TrainPart, ValidatePart
 from classwise.training.processes import Processes
-from classwise.training.recipe import Recipe, ThreatPart, TrainPart, ValidatePart
+from classwise.training.recipe import Recipe
 from classwise.training.step import TrainStep
 
 TITLE = "One TRADES step compared with a plain implementation"
@@ -154,7 +155,7 @@ def _classwise(model: nn.Module, examples: Examples) -> Side:
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     method = Trades(steps=_STEPS, step=_STEP, beta=_BETA)
     recipe = Recipe(
-        threat=ThreatPart(eps=_EPS), method=method, train=TrainPart(epochs=1), validate=ValidatePart(select="last")
+        threat=Threat(eps=_EPS), method=method, train=TrainPart(epochs=1), validate=ValidatePart(select="last")
     )
     synced_copy = follow(model.eval(), examples.x[:8])
     optimiser = _SGD.build(model)

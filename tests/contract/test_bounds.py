@@ -16,13 +16,13 @@ from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.core.spec import Bounds
 from classwise.models import black_box, http
-from classwise.training import augment, averaging, awp, optimizer, recipe, schedule
+from classwise.training import augment, averaging, awp, optimizer, parts, schedule
 from for_each import for_each
 
 KINDS: list[type[Any]] = [
     *(attacks.attack_class(name) for name in attacks.names()),
     *(methods.method_class(name) for name in methods.names()),
-    *(recipe.DataPart, recipe.ModelPart, recipe.ThreatPart, recipe.TrainPart, recipe.ValidatePart),
+    *(parts.DataPart, parts.ModelPart, parts.TrainPart, parts.ValidatePart),
     *(kind for kinds in (augment.KINDS, averaging.KINDS, optimizer.KINDS, schedule.KINDS) for kind in kinds.values()),
     awp.Awp,
     black_box.Settings,

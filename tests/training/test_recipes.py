@@ -22,6 +22,7 @@ from classwise.models import registry
 from classwise.training import augment, averaging, optimizer, recipe, schedule
 from classwise.training.awp import Awp
 from classwise.training.choice import choose
+from classwise.training.parts import Phase
 from for_each import for_each
 
 SHIPPED = recipe.names()
@@ -389,7 +390,7 @@ def test_phases_end_one_after_the_other_and_with_the_training(ends: list[int]) -
 
 def test_phases_may_change_data_batch_and_augmentation() -> None:
     made = recipe.load(with_part("train", phases=[{"until": 2, "batch": 32, "augment": ["flip"]}, {"until": 4}]))
-    assert made.train.phases == (recipe.Phase(2, 32, None, ("flip",)), recipe.Phase(4))
+    assert made.train.phases == (Phase(until=2, batch=32, augment=("flip",)), Phase(until=4))
 
 
 def test_phases_may_end_with_a_fraction_of_all_epochs_and_with_the_training() -> None:

@@ -22,7 +22,6 @@ from classwise.auditing.audit import evaluating
 from classwise.core.format import percent
 from classwise.core.records import Records
 from classwise.core.stopping import Interrupted
-from classwise.core.threat import Threat
 from classwise.engine.attack_copy import follow
 from classwise.metrics import accuracy
 from classwise.training import history
@@ -80,8 +79,7 @@ def fit(training: Training, state: TrainingState, display: ProgressDisplay) -> T
             phase = next(phase for phase in training.phases if state.epoch < phase.until)
             columns = _epoch(training, phase, state, display, stop, begin)
 
-            threat = Threat(recipe.threat.norm, recipe.threat.eps)
-            train = to_records(columns, meta_of(phase.source.train.class_names, threat, recipe.train.seed))
+            train = to_records(columns, meta_of(phase.source.train.class_names, recipe.threat, recipe.train.seed))
             shown = _averaged(training, phase, state, display)
             due = (state.epoch + 1) % recipe.validate.every == 0 or state.epoch + 1 == epochs
             valid = _validate(training, shown, display) if due else None

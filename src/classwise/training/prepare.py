@@ -22,12 +22,13 @@ from classwise.engine.attack_copy import follow, trains_channels_last
 from classwise.methods.method import Method
 from classwise.models import check_model, load_model
 from classwise.models.check import move_to
-from classwise.training import averaging, optimizer, recipe, schedule, split
+from classwise.training import averaging, optimizer, schedule, split
 from classwise.training.augment import parse as parse_augment
 from classwise.training.awp import parse as parse_awp
 from classwise.training.batches import Source
 from classwise.training.checkpoint import Checkpoints
 from classwise.training.loop import PhaseData, Training
+from classwise.training.parts import Phase
 from classwise.training.processes import Processes
 from classwise.training.pseudo import read_pseudo
 from classwise.training.recipe import Recipe
@@ -173,14 +174,14 @@ def _phases(chosen: Recipe, kept: Images, root: str | Path | None, download: boo
     extra = None if data.extra is None else read_pseudo(data.extra, kept)
     source = Source(kept, extra, data.extra_fraction if extra else 0.0, data.epoch_size)
     phases = []
-    for phase, end in zip(part.phases, part.ends(), strict=True) if part.phases else [(recipe.Phase(), part.epochs)]:
+    for phase in part.phases or (Phase(),):
         images = kept
         if phase.data is not None:  # the same examples, read at another size
             whole = load_data(phase.data, root, "train", download)
             images = dataclasses.replace(kept, pixels=whole.pixels)
         augment = parse_augment(list(data.augment if phase.augment is None else phase.augment))
         own = dataclasses.replace(source, train=images)
-        phases.append(PhaseData(end, own, phase.batch or part.batch, augment))
+        phases.append(PhaseData(phase.end(part.epochs), own, phase.batch or part.batch, augment))
     return phases
 
 
@@ -195,7 +196,7 @@ def _validation(chosen: Recipe, held_out: Images | None, processes: Processes) -
         attacks=named,
         own=own,
         protocol=part.protocol,
-        threat=Threat(threat.norm, threat.eps if part.eps is None else part.eps),
+        threat=threat if part.eps is None else Threat(threat.norm, part.eps),
         seed=chosen.train.seed,
         processes=processes,
     )

@@ -1,4 +1,4 @@
-"""A recipe: everything that decides what a training comes to, in one TOML file.
+"""A recipe: every setting of a training, in one TOML file.
 
     [data]      name = "cifar10"   validation = 300   augment = ["crop:padding=4", "flip"]
     [model]     spec = "resnet-18"
@@ -7,7 +7,7 @@
     [train]     epochs = 100       batch = 128        optimizer = "sgd:lr=0.1"   schedule = "step:milestones=[75, 90]"
     [validate]  attack = "pgd-10"  select = "worst"
 
-Shipped recipes are named by their place, ``cifar10/trades``. A key that does not exist is an error with its near miss.
+Shipped recipes are named by their path, ``cifar10/trades``. An unknown key is an error that suggests the closest one.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tomli_w
 
-from classwise import attacks, methods
+from classwise import methods
 from classwise.core import spec
 from classwise.core.errors import UserError, unknown
 from classwise.core.format import radius
 from classwise.core.registry import Registry
 from classwise.core.run_config import plain
-from classwise.core.spec import Count, Fraction, Natural, NonNegative, OpenShare, Positive, Seed, Share
-from classwise.core.threat import Norm, Threat
+from classwise.core.threat import Threat
 from classwise.core.user_files import IN_FILE
 from classwise.methods.method import Method
+from classwise.training.parts import DataPart, ModelPart, Phase, TrainPart, ValidatePart
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -41,163 +41,22 @@ else:
 _SUFFIXES = (".toml", ".yaml", ".yml")
 
 
-@dataclass(frozen=True)
-class DataPart:
-    """What is trained on.
-
-    name: a data set's spec. limit, per_class: only so many examples, drawn by the seed. exclude: without these classes;
-    the others are numbered anew. validation: examples of each class held out of the training split, 0 for none;
-    held_out: which ones, the last of each class (FRL, WAT), the first (CFA), or random ones. augment: in this order.
-    extra: a file of pseudo-labelled images (`classwise pseudo-label`), extra_fraction of every batch; epoch_size:
-    examples in an epoch, where that is not the size of the data.
-    """
-
-    name: str = "cifar10"
-    limit: Count | None = None
-    per_class: Count | None = None
-    exclude: tuple[str, ...] = ()
-    validation: Natural = 0
-    held_out: Literal["last", "first", "random"] = "last"
-    augment: tuple[str, ...] = ()
-    extra: str | None = None
-    extra_fraction: Fraction = 0.5
-    epoch_size: Count | None = None
-
-    def __post_init__(self) -> None:
-        spec.validate_fields(self)
-
-
-@dataclass(frozen=True)
-class ModelPart:
-    """The network's spec; weights to start from, for methods that fine-tune; a normalising first layer."""
-
-    spec: str = "resnet-18"
-    weights: str | None = None
-    normalize: str | None = None
-
-    def __post_init__(self) -> None:
-        spec.validate_fields(self)
-
-
-@dataclass(frozen=True)
-class ThreatPart:
-    """The ball trained against."""
-
-    eps: Positive = 8 / 255
-    norm: Norm = "linf"
-
-    def __post_init__(self) -> None:
-        spec.validate_fields(self)
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A stretch of epochs with other data, augmentation or batch size.
-
-    until: the epoch it ends with; one below 1 is a fraction of all epochs, so that the phases stretch with them; None:
-    to the end of the training.
-    """
-
-    until: Count | OpenShare | None = None
-    batch: Count | None = None
-    data: str | None = None
-    augment: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        spec.validate_fields(self)
-
-
-@dataclass(frozen=True)
-class TrainPart:
-    """How the loss is minimised.
-
-    joint: clean and adversarial images in one pass, so that batch-norm sees both together. averaging: "ema:decay=…",
-    "swa:start=…", "fawa:…". awp: "awp:gamma=0.005". fold: attack a copy with batch-norm folded ("auto": where there
-    is any). amp: "float16" or "bfloat16", on a GPU. stop_drop: stop, and go back one epoch, when PGD-5 accuracy on a
-    training batch falls by more than this from one epoch to the next (catastrophic overfitting). save_minutes: also
-    write a checkpoint within an epoch, this often. keep: which epochs' models stay in the run folder as
-    epochs/0014.pt, besides best.pt and last.pt: "best" (none), "all", or every n-th and the last one.
-    """
-
-    epochs: Count = 100
-    batch: Count = 128
-    optimizer: str = "sgd:lr=0.1"
-    schedule: str = "constant"
-    clip: Positive | None = None
-    smoothing: Fraction = 0.0
-    joint: bool = False
-    averaging: str | None = None
-    awp: str | None = None
-    fold: Literal["auto", "yes", "no"] = "auto"
-    amp: Literal["float16", "bfloat16"] | None = None
-    stop_drop: Share | None = None
-    save_minutes: NonNegative = 10.0
-    keep: Literal["best", "all"] | Count = "best"
-    seed: Seed = 0
-    phases: tuple[Phase, ...] = ()
-
-    def __post_init__(self) -> None:
-        spec.validate_fields(self)
-
-    def keeps(self, epoch: int) -> bool:
-        """Whether the model of this epoch, counted from 1, stays in the run folder as a checkpoint of its own."""
-        if isinstance(self.keep, int):
-            return epoch % self.keep == 0 or epoch == self.epochs
-        return self.keep == "all"
-
-    def ends(self) -> list[int]:
-        """The epoch that each phase ends with."""
-        return [_end(phase.until, self.epochs) for phase in self.phases]
-
-
-@dataclass(frozen=True)
-class ValidatePart:
-    """The validation after an epoch, and which checkpoint is the best by it.
-
-    select: "worst" (class robust accuracy, then the average), "average", "minimax" (the smallest of the largest class
-    losses, as WAT's analysis), or "last".
-    """
-
-    attack: tuple[str, ...] = ("pgd-10",)
-    eps: Positive | None = None
-    protocol: Literal["any", "final"] = "final"
-    every: Count = 1
-    select: Literal["worst", "average", "minimax", "last"] = "worst"
-
-    def __post_init__(self) -> None:
-        spec.validate_fields(self)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """All parts of a recipe, checked."""
 
     data: DataPart = field(default_factory=DataPart)
     model: ModelPart = field(default_factory=ModelPart)
-    threat: ThreatPart = field(default_factory=ThreatPart)
+    threat: Threat = field(default_factory=Threat)
     method: Method = field(default_factory=lambda: methods.parse("trades", {}))
     train: TrainPart = field(default_factory=TrainPart)
     validate: ValidatePart = field(default_factory=ValidatePart)
 
     def __post_init__(self) -> None:
-        Threat(self.threat.norm, self.threat.eps)
-        attacks.parse(list(self.validate.attack))
-        if self.train.stop_drop is not None and self.train.averaging is not None:
-            raise UserError(
-                "train.stop_drop goes back to the weights of an epoch, which an average forgets: leave one out."
-            )
         if not self.data.validation and self.validate.select != "last":
             raise UserError(
-                f"select = {self.validate.select!r} chooses a checkpoint on validation data, and none is held out: set "
+                f"select = {self.validate.select!r} selects a checkpoint on validation data, and none is held out: set "
                 "data.validation to a number of examples per class, or validate.select to last."
-            )
-        untils = [self.train.epochs if phase.until is None else phase.until for phase in self.train.phases]
-        ends, given = self.train.ends(), [until for until in untils if until >= 1]
-        in_order = ends == sorted(ends) and given == sorted(set(given)) and all(until > 0 for until in untils)
-        if ends and not (in_order and ends[-1] == self.train.epochs):
-            raise UserError(
-                f"phases must end one after the other, the last at epoch {self.train.epochs}; got {untils}. An end "
-                "below 1 is a fraction of all epochs, and the last phase needs none."
             )
 
     def settings(self) -> dict[str, Any]:
@@ -208,11 +67,7 @@ class Recipe:
         return tree
 
 
-def _end(until: float | None, epochs: int) -> int:
-    return epochs if until is None else round(until * epochs) if until < 1 else int(until)
-
-
-_PARTS = {"data": DataPart, "model": ModelPart, "threat": ThreatPart, "train": TrainPart, "validate": ValidatePart}
+_PARTS = {"data": DataPart, "model": ModelPart, "threat": Threat, "train": TrainPart, "validate": ValidatePart}
 
 
 def build(tree: Mapping[str, Any]) -> Recipe:
@@ -223,7 +78,7 @@ def build(tree: Mapping[str, Any]) -> Recipe:
         if not isinstance(part, Mapping):
             raise UserError(f"[{name}] of a recipe must be a table of settings, got {part!r}.")
     made: dict[str, Any] = {
-        name: spec.configure(cls, _listed(tree.get(name, {})), name) for name, cls in _PARTS.items()
+        name: spec.configure(cls, _with_lists(tree.get(name, {})), name) for name, cls in _PARTS.items()
     }
     own = dict(tree.get("method", {}))
     if "name" not in own:
@@ -231,12 +86,12 @@ def build(tree: Mapping[str, Any]) -> Recipe:
     return Recipe(**made, method=methods.parse(str(own.pop("name")), own))
 
 
-#: What the config.toml of a run folder says besides the recipe.
+#: The tables of a run folder's config.toml besides the recipe.
 RECORDED = ("fingerprint", "run")
 
 
 def settings_of(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe's part of a config.toml; what is no config.toml, as it is."""
+    """The recipe in a config.toml; other settings as they are."""
     return {name: part for name, part in tree.items() if name not in RECORDED or RECORDED[0] not in tree}
 
 
@@ -249,15 +104,15 @@ def with_defaults(stored: Mapping[str, Any]) -> dict[str, Any]:
     return {**stored, **parts, "method": method}
 
 
-def _listed(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with lists where lists are meant, and phases made objects. One spec needs no brackets; names of classes
+def _with_lists(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with lists where lists are expected, and phases as objects. A single spec needs no brackets; class names
     may be written [cat, dog]."""
     made = dict(part)
     for key in ("attack", "augment", "exclude"):
         if isinstance(text := part.get(key), str):
             made[key] = spec.items(text, older=r"\|") if key == "exclude" else [text]
     if "phases" in part:
-        made["phases"] = tuple(spec.configure(Phase, _listed(phase), "train.phases") for phase in part["phases"])
+        made["phases"] = tuple(spec.configure(Phase, _with_lists(phase), "train.phases") for phase in part["phases"])
     return made
 
 
@@ -268,7 +123,7 @@ def load(source: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str]
             return source
         source = source.settings()
     if isinstance(source, Mapping):
-        return build(_changed(source, changes))
+        return build(_apply(source, changes))
     if not isinstance(source, (str, Path)):
         raise UserError(f"{source!r} is no recipe: give a file, the name of a shipped one, or nested settings.")
     path = locate(source)
@@ -278,13 +133,13 @@ def load(source: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str]
         content = path.read_bytes()
     except OSError as error:
         raise UserError(f"cannot read the recipe {path}: {error}") from error
-    return _in_file(path, content, tuple(changes))
+    return _read_once(path, content, tuple(changes))
 
 
 @functools.lru_cache(maxsize=1024)
-def _in_file(path: Path, content: bytes, changes: tuple[str, ...]) -> Recipe:
-    """The recipe in a file, built once for as long as the file says the same: studies ask for one again and again."""
-    return build(_changed(read(path), changes))
+def _read_once(path: Path, content: bytes, changes: tuple[str, ...]) -> Recipe:
+    """The recipe in a file, built once while its content stays the same: studies load the same one many times."""
+    return build(_apply(read(path), changes))
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -307,8 +162,8 @@ def read(path: Path) -> dict[str, Any]:
     return tree
 
 
-def _changed(tree: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
-    """The settings with ``part.key=value`` put in; a value is TOML (`0.5`, `[1, 2]`, `{dog = 0.5}`), else text."""
+def _apply(tree: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
+    """The settings with ``part.key=value`` applied; values are TOML (`0.5`, `[1, 2]`, `{dog = 0.5}`), else text."""
     changed: dict[str, Any] = {name: dict(part) if isinstance(part, Mapping) else part for name, part in tree.items()}
     for change in changes:
         place, equals, value = change.partition("=")

@@ -18,7 +18,6 @@ from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.run_folder import TrainingFolder
 from classwise.core.storage import atomic_write
-from classwise.core.threat import Threat
 from classwise.engine.attack_copy import AMP, SyncedAttackCopy, channels_last, trains_channels_last
 from classwise.methods.method import Batch, Loss, State
 from classwise.training.awp import Awp
@@ -117,7 +116,7 @@ class TrainStep:
             key=key,
             eps=torch.full((len(x),), recipe.threat.eps, device=self.device),
             fast=self._current(),
-            threat=Threat(recipe.threat.norm, recipe.threat.eps),
+            threat=recipe.threat,
             epoch=epoch + done,
             epochs=recipe.train.epochs,
             joint=recipe.train.joint,
