@@ -281,7 +281,7 @@ class TestRunFolder:
 
 class TestMistakes:
     def test_a_tolerance_in_percent(self, find: Find) -> None:
-        with pytest.raises(UserError, match=r"tolerance must be .* got 2\. Did you mean 0\.02\?"):
+        with pytest.raises(UserError, match=r"tolerance must be .* got 2\. 0\.02 is two percentage points"):
             find(tolerance=2)
 
     def test_a_confidence_in_percent(self, find: Find) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import classwise as cw
+from classwise.auditing.config import AuditConfig
 from classwise.auditing.inputs import grid
 from classwise.core.errors import UserError
 
@@ -81,4 +82,4 @@ def test_the_grid() -> None:
     with pytest.raises(UserError, match="one radius"):
         grid("1/255,2/255", 4, "linf")
     with pytest.raises(UserError, match="at least 2"):
-        grid("8/255", 1, "linf")
+        AuditConfig.of(model="lenet", data="digits", eps_grid=1)

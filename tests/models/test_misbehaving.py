@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import classwise as cw
-from classwise.auditing.audit import evaluating
+from classwise.auditing.prepare import evaluating
 from classwise.cli.main import app
 from classwise.core.errors import UserError
 from classwise.data import load as load_data

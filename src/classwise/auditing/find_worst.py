@@ -7,7 +7,7 @@ are small, since most classes are far from the worst and leave early; later ones
 looks stay rare and batches full.
 
 What was attacked is kept image by image in the run folder. The rounds follow from the outcomes alone, so the same
-command goes on after a kill, and one with another confidence or tolerance uses what is there.
+command resumes after a kill, and one with another confidence or tolerance uses what is there.
 """
 
 from __future__ import annotations
@@ -15,23 +15,17 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import nn
 
 from classwise.attacks.attack import Attack
-from classwise.auditing import audit as front
-from classwise.auditing.asked import Asked, in_folder
-from classwise.auditing.inputs import Eps, attacks_of, images_of, module_of
+from classwise.auditing.config import AuditConfig, SearchSettings
+from classwise.auditing.inputs import Eps
+from classwise.auditing.prepare import prepared
 from classwise.core.arguments import checked
-from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Array, Records
-from classwise.core.run_lock import one_writer
-from classwise.core.threat import Norm
-from classwise.core.trust import trusting
+from classwise.core.settings import with_settings
 from classwise.data.images import Images, IntArray
 from classwise.engine import evaluation, run
 from classwise.engine.attacked import Attacked
@@ -41,40 +35,18 @@ from classwise.show.terminal import progress_bar
 from classwise.stats import confidence_sequences
 from classwise.stats.confidence_sequences import RaceState
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 
 @checked
-@one_writer
+@with_settings(AuditConfig, SearchSettings)
 def find_worst(
-    model: nn.Module | str | Path | Any,
+    model: Any,
     data: Any,
-    attack: str | Attack | Sequence[str | Attack] = "pgd-20",
+    attacks: str | Attack | Sequence[str | Attack] = "pgd-20",
     eps: Eps = "8/255",
-    *,
-    confidence: float = 0.95,
-    tolerance: float = 0.0,
-    norm: Norm = "linf",
-    out: str | Path | None = None,
-    overwrite: bool = False,
-    seed: int = 0,
-    weights: str | Path | None = None,
-    normalize: Any = None,
-    root: str | Path | None = None,
-    split: str = "test",
-    download: bool = False,
-    limit: int | None = None,
-    per_class: int | None = None,
-    classes: Sequence[str | int] | None = None,
-    num_classes: int | None = None,
-    class_names: Sequence[str] | None = None,
-    batch_size: int | None = None,
-    workers: int | None = None,
-    device: str | torch.device | None = None,
-    amp: str | None = None,
-    eot: int = 1,
-    fold: bool = True,
-    force: bool = False,
-    trust: bool = False,
-    progress: bool | None = None,
+    **settings: Unpack[SearchSettings],
 ) -> SearchResult:
     """Find the class of lowest robust accuracy, attacking only as many images as that takes.
 
@@ -82,56 +54,32 @@ def find_worst(
     hold every class whose robust accuracy on *all* the images given is the lowest, as a full audit with the same
     attack and seed would find it.
 
-    attack: one attack, or several of which the worst case counts: each sees the survivors of those before it.
-    tolerance: stop as soon as the classes left are surely within this much of each other (0.02 is two points).
-    out: a run folder; killed and started again with the same call, the search goes on.
-
-    Everything else is as in `audit`. An image is robust if no point tried breaks it (protocol "any").
+    An image is robust if no point tried breaks it (protocol "any"). Of several attacks the worst case counts: each sees
+    what those before it did not break.
     """
-    given = dict(locals())
-    begin = time.perf_counter()
-    settings = front.Settings(
-        norm, "any", "standing", seed, confidence, batch_size, workers, amp, eot, False, fold, force, False
-    )
-    confidence_sequences.check_tolerance(tolerance)
-    named = attacks_of(attack, eot=eot if eot > 1 else None)
-    if not named:
-        raise UserError("the clean images need no search: audit with --attack clean shows the worst class at once.")
-    images = images_of(data, root, split, download, num_classes, class_names).subset(limit, per_class, classes, seed)
-    with trusting(trust):
-        module = module_of(model, weights, normalize, images, num_classes, device)
-    folder = None if out is None else Path(out)
-    with trusting(trust), front.evaluating(module) as was_training:
-        job, findings = front.prepare(module, images, named, eps, {}, settings, was_training)
-        job = _marked(job)
+    return search_by(AuditConfig.of_search(model=model, data=data, attacks=attacks, eps=eps, **settings))
+
+
+def search_by(config: AuditConfig) -> SearchResult:
+    """The search that a config asks for."""
+    begin, folder = time.perf_counter(), config.folder
+    confidence, tolerance = config.statistics.confidence, config.statistics.tolerance
+    with prepared(config) as (job, findings):
+        clean = _clean(job, config.output.progress)
+        state, records = _race(job, clean, confidence, tolerance, config.output.progress)
+        seconds = time.perf_counter() - begin
+        found = SearchResult(
+            state=state,
+            records=records,
+            confidence=confidence,
+            tolerance=tolerance,
+            findings=tuple(findings),
+            seconds=seconds,
+            folder=folder,
+        )
         if folder is not None:
-            asked = Asked.of(find_worst, given, images, module)
-            asked = dataclasses.replace(asked, command={**asked.command, "find_worst": True})
-            job = in_folder(job, folder, asked, settings.coverage, amp, confidence, overwrite)
-        clean = _clean(job, progress)
-        state, records = _race(job, clean, confidence, tolerance, progress)
-    seconds = time.perf_counter() - begin
-    found = SearchResult(
-        state=state,
-        records=records,
-        confidence=confidence,
-        tolerance=tolerance,
-        findings=tuple(findings),
-        seconds=seconds,
-        folder=folder,
-    )
-    if folder is not None:
-        found.save(folder)
+            found.save(folder)
     return found
-
-
-def _marked(job: evaluation.Evaluation) -> evaluation.Evaluation:
-    """The job whose rows say that only some examples were attacked, so that no audit goes on in its run folder."""
-    infos = {
-        name: info if name == CLEAN else dataclasses.replace(info, settings={**info.settings, "find_worst": True})
-        for name, info in job.meta.attacks.items()
-    }
-    return dataclasses.replace(job, meta=dataclasses.replace(job.meta, attacks=infos))
 
 
 def _clean(job: evaluation.Evaluation, progress: bool | None) -> Records:

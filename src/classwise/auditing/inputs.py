@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,7 +17,7 @@ from classwise.attacks.attack import Attack
 from classwise.attacks.transfer import Transfer
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Array
-from classwise.core.spec import Count, convert, items, number
+from classwise.core.spec import Count, convert, items, number, written
 from classwise.core.threat import Norm, Threat
 from classwise.data import load as load_data
 from classwise.data.images import Images
@@ -24,17 +25,24 @@ from classwise.data.tensors import from_user
 from classwise.models import check_model, load_model
 from classwise.models.check import move_to
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 Eps: TypeAlias = float | str | Mapping[str, float | str] | Sequence[float | str] | Tensor | Array
 
 
 def images_of(
     data: Any,
-    root: str | Path | None,
-    split: str,
-    download: bool,
-    num_classes: int | None,
-    class_names: Sequence[str] | None,
+    *,
+    root: str | Path | None = None,
+    split: str = "test",
+    download: bool = False,
+    num_classes: int | None = None,
+    class_names: Sequence[str] | None = None,
 ) -> Images:
+    """The images that a spec names, or those given."""
     num_classes = convert(num_classes, Count | None, "num_classes")
     if isinstance(data, str):
         images = load_data(data, root=root, split=split, download=download)
@@ -44,12 +52,14 @@ def images_of(
 
 def module_of(
     model: Any,
-    weights: str | Path | None,
-    normalize: Any,
     images: Images,
-    num_classes: int | None,
-    device: str | torch.device | None,
+    *,
+    weights: str | Path | None = None,
+    normalize: Any = None,
+    num_classes: int | None = None,
+    device: str | torch.device | None = None,
 ) -> nn.Module:
+    """The model that a spec names, or the one given, on its device."""
     if isinstance(model, nn.Module):
         if weights is not None or normalize is not None:
             raise UserError("weights and normalize belong to a model spec; load_model(module, weights=…) takes both.")
@@ -63,6 +73,32 @@ def module_of(
         device=default_device() if device is None else device,
         normalize=normalize,
     )
+
+
+def expanded(attacks: Any) -> list[Any]:
+    """One attack or several, as a list; ``@attacks.toml`` stands for the attacks of that file."""
+    listed = attack_files.listed(attacks)
+    return [attack for item in listed for attack in (_in_file(Path(item[1:])) if str(item).startswith("@") else [item])]
+
+
+def _in_file(path: Path) -> list[str]:
+    """The specs of a TOML file, one table each: ``[pgd]`` with its settings, ``[[pgd]]`` where there are several."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read the attacks in {path}: {error}") from error
+    specs = []
+    for name, several in tables.items():
+        for table in several if isinstance(several, list) else [several]:
+            if not isinstance(table, dict):
+                raise UserError(f"{path}: {name} = {table!r} is no attack; write [{name}] and its settings below.")
+            settings = ",".join(f"{key}={written(value)}" for key, value in table.items())
+            specs.append(f"{name}{',' if ':' in name else ':'}{settings}" if settings else name)
+            try:
+                attack_files.parse(specs[-1])
+            except UserError as error:
+                raise UserError(f"{path}: [{name}]: {error}") from error
+    return specs
 
 
 def attacks_of(attacks: Any, **overrides: Any) -> dict[str, Attack]:
@@ -158,8 +194,6 @@ def grid(eps: Eps, steps: int | None, norm: Norm) -> dict[str, float]:
     if steps is not None:
         if several or not isinstance(eps, (str, float, int)):
             raise UserError("eps_grid divides one radius into steps; give eps as one number, such as 8/255.")
-        if steps < 2:
-            raise UserError(f"eps_grid must be at least 2 steps, got {steps}.")
         whole = Threat(norm, number(eps)).eps
         return {f"{whole * step / steps:.4g}": whole * step / steps for step in range(1, steps + 1)}
     if not several:

@@ -1,10 +1,14 @@
-"""The commands study and reproduce: wiring only."""
+"""The command study, and what it shares with reproduce: wiring only."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import inspect
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +23,8 @@ from classwise.core.stopping import exit_code
 
 if TYPE_CHECKING:
     from classwise.studies import Study, StudyResult
-    from classwise.studies.reproduction.reproduce import ReproductionPlan as ReproductionPlan
+    from classwise.studies.runner.engines import Resources
+    from classwise.studies.runner.work import Environment
 
 _PROBING = 120.0  # seconds that a dry run of a study may measure in all
 
@@ -28,48 +33,84 @@ _NAMED = "classwise.study"  # which study is asked about
 #: Options of a study that are not fields of it are errors; everything after its name is read by `_options`.
 STUDY_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
 
-Out = Annotated[
-    Path | None, typer.Option("--out", "-o", help="Folder; the same command goes on after a kill. [default: runs/NAME]")
-]
-Root = Annotated[Path | None, typer.Option("--root", help="Where data sets are. [default: data]")]
-Download = Annotated[bool, typer.Option("--download", help="Fetch data sets that are not there.")]
-Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, mps. [default: the best there is]")]
-Trust = Annotated[
-    bool, typer.Option("--trust", help="Load files that run code: programs, checkpoints that name a Python file.")
-]
-Engine = Annotated[str, typer.Option("--engine", help="local, ray, ray://HOST:PORT, slurm or slurm:partition=….")]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Jobs at once, each in its own process (local).")]
-Cpus = Annotated[int | None, typer.Option("--cpus", help="CPU cores for each job. [default: shared evenly]")]
-Gpus = Annotated[float, typer.Option("--gpus", help="GPUs for each job (ray, slurm).")]
-Retries = Annotated[int, typer.Option("--retries", help="How often a job whose process died is tried again.")]
-Use = Annotated[
-    list[str] | None, typer.Option("--use", help="JOB=FOLDER: take a finished run folder over; repeatable.")
-]
-Pool = Annotated[
-    Path | None,
-    typer.Option("--pool", help="A folder of jobs that studies share: what one has trained another need not."),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the jobs and about how long each takes, and leave.")]
-ShowProgress = Annotated[bool | None, typer.Option("--progress/--no-progress", help="[default: on a terminal]")]
+
+@dataclass(frozen=True, kw_only=True)
+class Common:
+    """The options of every study: where and on what its jobs run. They change nothing in its results."""
+
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder; the same command resumes where it stopped. [default: runs/NAME]"),
+    ] = None
+    root: Annotated[Path | None, typer.Option("--root", help="Where data sets are. [default: data]")] = None
+    download: Annotated[bool, typer.Option("--download", help="Download data sets that are not there.")] = False
+    device: Annotated[str | None, typer.Option("--device", help="cpu, cuda, mps. [default: the best there is]")] = None
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Load files that run code: programs, checkpoints that name a Python file.")
+    ] = False
+    engine: Annotated[
+        str, typer.Option("--engine", help="local, ray, ray://HOST:PORT, slurm or slurm:partition=….")
+    ] = "local"
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Jobs at once, each in its own process (local).")] = 1
+    cpus: Annotated[int | None, typer.Option("--cpus", help="CPU cores for each job. [default: shared evenly]")] = None
+    gpus: Annotated[float, typer.Option("--gpus", help="GPUs for each job (ray, slurm).")] = 0.0
+    retries: Annotated[int, typer.Option("--retries", help="How often a job whose process died is tried again.")] = 2
+    use: Annotated[
+        list[str] | None, typer.Option("--use", help="JOB=FOLDER: use a finished run folder for a job; repeatable.")
+    ] = None
+    pool: Annotated[
+        Path | None,
+        typer.Option("--pool", help="A folder of jobs that studies share: what one has trained another need not."),
+    ] = None
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the jobs and about how long each takes, and leave.")
+    ] = False
+    progress: Annotated[bool | None, typer.Option("--progress/--no-progress", help="[default: on a terminal]")] = None  # fmt: skip
+
+    @property
+    def environment(self) -> Environment:
+        from classwise.studies.runner.work import Environment
+
+        root = None if self.root is None else str(self.root)
+        return Environment(root=root, download=self.download, device=self.device, trust=self.trust)
+
+    @property
+    def resources(self) -> Resources:
+        from classwise.studies.runner.engines import Resources
+
+        return Resources(self.jobs, self.cpus, self.gpus, self.retries)
+
+    @property
+    def given(self) -> dict[str, Path]:
+        """``--use trades=runs/trades`` as {"trades": runs/trades}."""
+        pairs = (text.partition("=")[::2] for text in self.use or [])
+        return {name: Path(folder).expanduser() for name, folder in pairs}
 
 
+def with_common(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options of `Common` besides its own; it gets them as `common`."""
+    own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "common"]
+    hints = typing.get_type_hints(Common, include_extras=True)
+    more = [
+        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
+        for one in dataclasses.fields(Common)
+    ]
+
+    @functools.wraps(command)
+    def call(**given: Any) -> None:
+        common = Common(**{one.name: given.pop(one.name) for one in more})
+        command(**given, common=common)
+
+    vars(call)["__signature__"] = inspect.Signature([*own, *more])
+    call.__annotations__ = {one.name: one.annotation for one in (*own, *more)}
+    return call
+
+
+@with_common
 def study(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Which study; see: classwise list studies.")],
-    out: Out = None,
-    root: Root = None,
-    download: Download = False,
-    device: Device = None,
-    trust: Trust = False,
-    engine: Engine = "local",
-    jobs: Jobs = 1,
-    cpus: Cpus = None,
-    gpus: Gpus = 0.0,
-    retries: Retries = 2,
-    use: Use = None,
-    pool: Pool = None,
-    dry_run: DryRun = False,
-    progress: ShowProgress = None,
+    common: Common,
 ) -> None:
     """Do a study: its trainings and audits, then its tables, figures and verdicts.
 
@@ -81,103 +122,11 @@ def study(
     given = _options(context.args, name)
     _check_known(given, name, context)
     chosen = studies.parse(name, given)
-    environment, resources = _where(root, download, device, trust, jobs, cpus, gpus, retries)
-    folder = out or Path("runs") / name
-    if dry_run:
-        _show_plan(chosen, folder, environment, resources, _given(use), pool)
+    folder = common.out or Path("runs") / name
+    if common.dry_run:
+        show_plan(chosen, folder, common)
         return
-    result = _run(chosen, folder, environment, engine, resources, _given(use), pool, progress)
-    _finish(result, folder, chosen.title, dataclasses.asdict(chosen))
-
-
-def reproduce(
-    name: Annotated[str | None, typer.Argument(help="A table or figure, e.g. tian2021:table1; see --list.")] = None,
-    scale: Annotated[
-        str, typer.Option("--scale", help="desk: small models, on two CPU cores; paper: the papers' own.")
-    ] = "desk",
-    listed: Annotated[
-        bool, typer.Option("--list", help="Every table and figure, and what each costs here at both scales.")
-    ] = False,
-    out: Out = None,
-    root: Root = None,
-    download: Download = False,
-    device: Device = None,
-    trust: Trust = False,
-    engine: Engine = "local",
-    jobs: Jobs = 1,
-    cpus: Cpus = None,
-    gpus: Gpus = 0.0,
-    retries: Retries = 2,
-    use: Use = None,
-    pool: Pool = None,
-    dry_run: DryRun = False,
-    progress: ShowProgress = None,
-) -> None:
-    """Make a table or figure of a paper again, the printed numbers beside the measured ones."""
-    from classwise.studies.reproduction import reproduce as reproductions
-
-    if listed:
-        _show_list()
-        return
-    if name is None:
-        raise UserError("which table or figure? classwise reproduce --list names them, e.g. tian2021:table1.")
-    plan = reproductions.plan(name, scale)
-    environment, resources = _where(root, download, device, trust, jobs, cpus, gpus, retries)
-    above = Path("runs") / "reproduce" / scale
-    folder, pool = out or above / name.replace(":", "-"), pool or above / "jobs"
-    if dry_run:
-        _show_reproduction(plan, folder, environment, resources, _given(use), pool)
-        return
-    result = _run(plan.study, folder, environment, engine, resources, _given(use), pool, progress)
-    title = f"{plan.item.title} ({name}, {scale} scale)"
-    _finish(reproductions.with_printed_numbers(plan, result), folder, title, {"paper": plan.item.citation})
-
-
-def _show_list() -> None:
-    """Every table and figure, paper by paper, and what it costs here."""
-    from itertools import groupby
-
-    from rich.table import Table
-
-    from classwise import published
-    from classwise.studies.reproduction import reproduce as reproductions
-
-    console = Console()
-    scales: tuple[reproductions.Scale, ...] = ("desk", "paper")
-    for _, items in groupby(published.items(), key=lambda item: item.paper):
-        table = Table(box=None, pad_edge=False)
-        for column in ("id", "what", "study", *scales):
-            table.add_column(column, justify="right" if column in scales else "left", no_wrap=column != "what")
-        for item in items:
-            prices = [reproductions.hours(reproductions.plan(item.id, scale)) for scale in scales] if item.study else []
-            table.add_row(item.id, escape(item.title), item.study or "", *map(_duration, prices))
-        console.print(f"[bold]{escape(item.citation)}[/]", soft_wrap=True)
-        console.print(table)
-        console.print()
-    console.print("Times are counted for this machine, to a factor of two.", style="dim")
-
-
-def _show_reproduction(
-    plan: ReproductionPlan, folder: Path, environment: Any, resources: Any, use: Mapping[str, Path], pool: Path | None
-) -> None:
-    """The jobs of a plan at the price that is counted for them, and what is not as in the paper."""
-    from classwise.studies.reproduction import cost
-    from classwise.studies.runner.graph import Graph
-
-    counted = cost.seconds(Graph.of(plan.study.jobs()))
-    _show_plan(plan.study, folder, environment, resources, use, pool, counted=counted, budget=0.0)
-    console = Console()
-    console.print("Times are counted, to a factor of two.", style="dim")
-    if plan.differs:
-        console.print("\nNot as in the paper:")
-    for sentence in plan.sentences:
-        console.print(f"  {sentence}", markup=False, soft_wrap=True)
-
-
-def _duration(hours: float | None) -> str:
-    if hours is None:
-        return "?"
-    return f"{60 * hours:.0f} min" if hours < 2 else f"{hours:.0f} h" if hours < 48 else f"{hours / 24:,.0f} days"
+    finish(run(chosen, folder, common), folder, chosen.title, dataclasses.asdict(chosen))
 
 
 class StudyCommand(TyperCommand):
@@ -241,51 +190,20 @@ def _options(arguments: Sequence[str], name: str) -> dict[str, Any]:
     return {key: values[0] if len(values) == 1 else values for key, values in found.items()}
 
 
-def _where(
-    root: Path | None,
-    download: bool,
-    device: str | None,
-    trust: bool,
-    jobs: int,
-    cpus: int | None,
-    gpus: float,
-    retries: int,
-) -> tuple[Any, Any]:
-    from classwise.studies.runner.engines import Resources
-    from classwise.studies.runner.work import Environment
-
-    environment = Environment(root=None if root is None else str(root), download=download, device=device, trust=trust)
-    return environment, Resources(jobs, cpus, gpus, retries)
-
-
-def _given(use: list[str] | None) -> dict[str, Path]:
-    """``--use trades=runs/trades`` as {"trades": runs/trades}."""
-    pairs = (text.partition("=")[::2] for text in use or [])
-    return {name: Path(folder).expanduser() for name, folder in pairs}
-
-
-def _run(
-    chosen: Study,
-    folder: Path,
-    environment: Any,
-    engine: str,
-    resources: Any,
-    use: Mapping[str, Path],
-    pool: Path | None,
-    progress: bool | None,
-) -> StudyResult:
+def run(chosen: Study, folder: Path, common: Common) -> StudyResult:
+    """Do the jobs of a study and what it makes of them."""
     from classwise.studies.runner.study import run_jobs
 
-    with _watching(progress) as watch:
+    with _watching(common.progress) as watch:
         try:
             return run_jobs(
                 chosen,
                 folder,
-                environment=environment,
-                engine_spec=engine,
-                resources=resources,
-                use=use,
-                pool=pool,
+                environment=common.environment,
+                engine_spec=common.engine,
+                resources=common.resources,
+                use=common.given,
+                pool=common.pool,
                 watch=watch,
             )
         except KeyboardInterrupt as stop:
@@ -308,37 +226,35 @@ def _watching(wanted: bool | None) -> Iterator[Callable[[str, int, int], None]]:
         yield lambda name, number, total: bars.update(task, description=name, completed=number, total=total)
 
 
-def _show_plan(
+def show_plan(
     chosen: Study,
     folder: Path,
-    environment: Any,
-    resources: Any,
-    use: Mapping[str, Path],
-    pool: Path | None,
+    common: Common,
     counted: Mapping[str, float | None] | None = None,
     budget: float = _PROBING,
 ) -> None:
+    """Print the jobs of a study and about how long each takes."""
     from classwise.studies.runner.estimate import estimate, show
     from classwise.studies.runner.graph import Graph
     from classwise.studies.runner.study import check_given
     from classwise.studies.runner.work import Workspace
 
-    workspace = Workspace(folder, Graph.of(chosen.jobs()), environment, pool)
-    for name, given in use.items():
+    workspace = Workspace(folder, Graph.of(chosen.jobs()), common.environment, common.pool)
+    for name, given in common.given.items():
         check_given(workspace, name, given)
     with Console(stderr=True).status("planning …") as status:
         found = estimate(
             workspace,
-            resources,
-            given=use,
+            common.resources,
+            given=common.given,
             budget=budget,
             counted=counted,
             watch=lambda name: status.update(f"measuring {escape(name)} …"),
         )
-    show(found, resources)
+    show(found, common.resources)
 
 
-def _finish(result: StudyResult, folder: Path, title: str, settings: Mapping[str, object]) -> None:
+def finish(result: StudyResult, folder: Path, title: str, settings: Mapping[str, object]) -> None:
     """Write what a study came to, and show it."""
     from classwise.show import tables
     from classwise.studies.runner.result import shown, words, write

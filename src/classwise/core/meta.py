@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+Norm = Literal["linf", "l2"]
 Protocol = Literal["any", "final"]
 Coverage = Literal["all", "standing"]
 

@@ -222,7 +222,7 @@ def convert(value: Any, kind: Any, where: str) -> Any:
             if str(option) == str(value):
                 return option
         raise unknown(f"value of {where}", str(value), map(str, args))
-    if origin is tuple or (origin is collections.abc.Sequence and str(value).startswith("[")):
+    if origin is tuple or (origin is collections.abc.Sequence and isinstance(value, str) and value.startswith("[")):
         several = items(value) if isinstance(value, str) else value
         several = several if isinstance(several, (list, tuple)) else [several]
         return tuple(convert(item, args[0], where) for item in several)

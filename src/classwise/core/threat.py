@@ -10,16 +10,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from classwise.core import rng
 from classwise.core.errors import UserError
+from classwise.core.meta import Norm as Norm
 from classwise.core.spec import number
 
-Norm = Literal["linf", "l2"]
 Radius: TypeAlias = "float | Tensor"
 
 _LENGTH = 1  # stream of the length of a random perturbation; its direction is stream 0

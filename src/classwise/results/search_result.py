@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from classwise.core.errors import UserError
 from classwise.core.format import interval, level, percent
 from classwise.core.records import CLEAN, Array, Records
 from classwise.core.run_folder import AuditFolder
@@ -22,6 +24,8 @@ class SearchResult:
     """What a search found: the classes that may be the worst, bounds for every class, and what it cost.
 
     records: the clean rows of all images, and the rows of those that were attacked.
+    cost: passes spent, and about those of a full audit, where a file says so; a run folder may hold rows of other
+    searches besides.
     """
 
     state: RaceState
@@ -31,6 +35,7 @@ class SearchResult:
     findings: tuple[Finding, ...] = ()
     seconds: float = 0.0
     folder: Path | None = None
+    cost: tuple[int, int] | None = None
 
     @property
     def worst(self) -> tuple[str, ...]:
@@ -76,7 +81,7 @@ class SearchResult:
     @property
     def passes(self) -> int:
         """Gradient passes (model evaluations of the attack) of single images."""
-        return int(self._spent().sum())
+        return int(self._spent().sum()) if self.cost is None else self.cost[0]
 
     @property
     def full_passes(self) -> int:
@@ -84,6 +89,8 @@ class SearchResult:
 
         A class without attacked images counts with the average of the others.
         """
+        if self.cost is not None:
+            return self.cost[1]
         seen = self.state.seen
         average = self.passes / max(self.attacked, 1)
         per_image = np.where(seen > 0, self._spent() / np.maximum(seen, 1), average)
@@ -123,6 +130,36 @@ class SearchResult:
     def save(self, folder: Path) -> None:
         """Write worst.json and worst.csv into the folder; the records are there already."""
         AuditFolder(folder).write_search(self.summary(), self.by_class())
+
+    @classmethod
+    def load(cls, folder: str | Path) -> SearchResult:
+        """A finished search from its run folder."""
+        run = AuditFolder(Path(folder))
+        try:
+            stored = json.loads(run.search_file.read_text(encoding="utf-8"))
+            table = pd.DataFrame(stored["by_class"])
+            columns = {"whole": "n", "right": "right", "seen": "attacked", "robust": "robust", "open": "in_question"}
+            counts = {field: table[name].to_numpy() for field, name in columns.items()}
+            bounds = {name: table[name].to_numpy(float) for name in ("low", "high")}
+            return cls(
+                state=RaceState(**counts, **bounds, rounds=stored["rounds"]),
+                records=Records.read(run.path),
+                confidence=stored["confidence"],
+                tolerance=stored["tolerance"],
+                findings=tuple(Finding.from_dict(finding) for finding in stored["findings"]),
+                seconds=stored["seconds"],
+                folder=run.path,
+                cost=(stored["passes"]["spent"], stored["passes"]["full_audit"]),
+            )
+        except UserError:
+            raise
+        except FileNotFoundError:
+            raise UserError(f"{folder} holds no finished search. Finish it with the same command.") from None
+        except Exception as error:  # what a damaged file holds may be anything
+            raise UserError(
+                f"{run.search_file} is damaged ({type(error).__name__}: {error}). Repeat the search's command: nothing "
+                "is attacked twice."
+            ) from error
 
     def __str__(self) -> str:
         share = f"{self.passes:,} passes, about {percent(self.passes / max(self.full_passes, 1), 0)} of a full audit's"

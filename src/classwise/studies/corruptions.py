@@ -266,7 +266,7 @@ def answers(
                 else f"corruption:of={data},kind={kind},severity={severity},seed={seed}{photographs}"
             )
             found = load(spec, environment.root, download=environment.download).subset(per_class=per_class, seed=seed)
-            network = module_of(model, None, None, found, None, environment.device)
+            network = module_of(model, found, device=environment.device)
             right = label(network, found)[0] == found.labels
             counts = np.bincount(found.labels, minlength=found.num_classes)
             correct = np.bincount(found.labels, right, found.num_classes)

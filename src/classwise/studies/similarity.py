@@ -195,7 +195,7 @@ def mean_logits(
 ) -> None:
     """logits.csv: a row per class, the mean of the logits over its clean test images; empty for one without any."""
     images = load_data(data, environment.root, "test", environment.download).subset(per_class=per_class, seed=seed)
-    module = module_of(model, None, None, images, None, environment.device)
+    module = module_of(model, images, device=environment.device)
     device = device_of(module)
     answers = []
     with torch.no_grad():

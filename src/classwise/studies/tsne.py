@@ -196,7 +196,7 @@ def mapped(
         )
     if not 0 < neighbours < len(images):
         raise UserError(f"neighbours must lie between 1 and the number of images less 1; got {neighbours}.")
-    module = module_of(model, None, None, images, None, environment.device)
+    module = module_of(model, images, device=environment.device)
     names = np.asarray(images.class_names, dtype=object)[images.labels]
     group = {member: name for name, members in (images.superclasses or {}).items() for member in members}
     groups = np.array([group[name] for name in names], dtype=object) if group else None

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from classwise.attacks.attack import craft
 from classwise.attacks.pgd import Pgd
-from classwise.auditing.audit import evaluating
+from classwise.auditing.prepare import evaluating
 from classwise.core.format import percent
 from classwise.core.records import Records
 from classwise.core.stopping import Interrupted

@@ -13,6 +13,7 @@ import pytest
 from small_jobs import planned
 
 from classwise import load_model
+from classwise.auditing.config import AuditConfig
 from classwise.studies.runner import estimate as estimates
 from classwise.studies.runner import probe as probes
 from classwise.studies.runner.engines import Resources
@@ -48,13 +49,14 @@ def test_an_audit_is_what_some_images_took_times_all(
 ) -> None:
     asked: list[dict[str, Any]] = []
 
-    def audit(model: str, images: Any, attacks: list[str], eps: float, **options: Any) -> Any:
-        assert load_model(model)(images.batch([0])[0]).shape == (1, 10)
-        asked.append({"images": len(images), "attacks": attacks, "eps": eps, **options})
+    def audit(config: AuditConfig) -> Any:
+        images = config.data.name
+        assert load_model(config.model.spec)(images.batch([0])[0]).shape == (1, 10)
+        asked.append({"images": len(images), "per_class": config.data.per_class, **vars(config.attacks)})
         attacked = {"clean": {"seconds": len(images) / 128}, "pgd-20": {"seconds": 3 * len(images) / 128}}
         return SimpleNamespace(timing={"wall_seconds": 2 + len(images) / 32, "attacks": attacked})
 
-    monkeypatch.setattr("classwise.auditing.audit.audit", audit)
+    monkeypatch.setattr("classwise.auditing.audit.audit_by", audit)
     training = TrainJob("t", "desk/digits/madry", SMALL)
     job = AuditJob(
         "a", f"{{t}}/{checkpoint}", "digits", ("pgd-20",), 0.1, {"per_class": 20, "seed": 3, "protocol": "any"}
@@ -62,6 +64,7 @@ def test_an_audit_is_what_some_images_took_times_all(
     found = probe(planned(tmp_path, training, job), "a", seconds=8.0)
     assert [call["images"] for call in asked] == [32, 128]  # 1 s was too little, 4 s are enough
     assert asked[0]["attacks"] == ["pgd-20"]
+    assert asked[0]["per_class"] is None
     assert asked[0]["seed"] == 3
     assert asked[0]["protocol"] == "final"  # untrained weights would be broken at the first step
     assert found.basis == "measured, at most"

@@ -37,7 +37,7 @@ def build(
 ) -> None:
     """images.npz: training images of a kind with their labels; every kind from the same originals in the same order."""
     images = load_data(data, environment.root, "train", environment.download).subset(per_class=per_class, seed=seed)
-    given = module_of(model, None, None, images, None, environment.device)
+    given = module_of(model, images, device=environment.device)
     device, rng = device_of(given), np.random.default_rng(seed)
     fast = accelerate(
         given, images.batch(np.arange(min(8, len(images))))[0].to(device)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from classwise.auditing.config import AuditConfig, AuditedThreat
 from classwise.core.errors import UserError, unknown
 from classwise.core.run_folder import TrainingFolder
 
@@ -80,8 +81,17 @@ class AuditJob(StudyJob):
     model: str
     data: str
     attacks: tuple[str, ...]
-    eps: str | float = "8/255"
+    eps: str | float = AuditedThreat().eps
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.config()  # what is wrong with its options is found before anything is trained
+
+    def config(self, **more: Any) -> AuditConfig:
+        """What is audited, and `more`, such as where."""
+        given = {"model": self.model, "data": self.data, "attacks": list(self.attacks), "eps": self.eps}
+        return AuditConfig.of(**{**given, **self.options, **more})
 
 
 @dataclass(frozen=True)

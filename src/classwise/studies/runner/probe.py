@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _STEPS = 12  # of the optimiser, at most; the first pays for set-up
 _FIRST_IMAGES = 32  # attacked by the first of the probes, each of four times as many as the one before
-_SELECTING = ("limit", "per_class", "classes", "split")  # options of an audit that only say which images
+_SELECTING = ("limit", "per_class", "classes", "class_names")  # options of an audit that only say which images
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _validations(training: Training) -> int:
 
 def _validation_seconds(training: Training, seconds: float) -> float:
     """One validation, with all steps on all images: the weights of a probe are no measure of who is broken early."""
-    from classwise.auditing.audit import evaluating
+    from classwise.auditing.prepare import evaluating
 
     validation, train_step = training.validation, training.train_step
     if validation is None:
@@ -174,24 +174,17 @@ def _validation_seconds(training: Training, seconds: float) -> float:
 
 def _probe_audit(job: AuditJob, environment: Environment, folder: Path, seconds: float, final: bool) -> float:
     """What does not depend on the number of images, and the attacks' time for all of them."""
-    from classwise.auditing.audit import audit
-    from classwise.auditing.inputs import images_of
+    from classwise.auditing.audit import audit_by
+    from classwise.auditing.prepare import examples
 
     begin = time.perf_counter()
-    options = dict(job.options)
-    chosen = {key: options.pop(key) for key in _SELECTING if key in options}
-    names = [options.pop(key, None) for key in ("num_classes", "class_names")]
-    images = images_of(job.data, environment.root, chosen.pop("split", "test"), environment.download, *names)
-    images = images.subset(**chosen, seed=options.get("seed", 0))
+    images = examples(job.config(root=environment.root, download=environment.download))
     reading = time.perf_counter() - begin
-    if final:
-        options |= {"protocol": "final", "coverage": "all"}
+    changes: dict[str, Any] = dict.fromkeys(_SELECTING) | {"device": environment.device, "progress": False}
+    changes |= {"protocol": "final", "coverage": "all"} if final else {}
     fixed = attacked = 0.0
     for some in _more_and_more(images):
-        out = folder / str(len(some))
-        timing = audit(
-            job.model, some, list(job.attacks), job.eps, out=out, device=environment.device, progress=False, **options
-        ).timing
+        timing = audit_by(job.config(data=some, out=folder / str(len(some)), **changes)).timing
         spent = sum(cost["seconds"] for cost in timing["attacks"].values())
         fixed, attacked = timing["wall_seconds"] - spent, spent / len(some)
         if spent > seconds / 4:

@@ -152,9 +152,9 @@ def _train(job: TrainJob, folder: Path, environment: Environment) -> None:
 
 
 def _audit(job: AuditJob, folder: Path, environment: Environment) -> None:
-    from classwise.auditing.audit import audit
+    from classwise.auditing.audit import audit_by
 
-    audit(job.model, job.data, list(job.attacks), job.eps, out=folder, **environment.arguments, **job.options)
+    audit_by(job.config(out=folder, **environment.arguments))
 
 
 def _derive(job: DeriveJob, folder: Path, environment: Environment) -> None:

@@ -121,8 +121,8 @@ def _most_affected(pgd: Records, other: Records) -> int:
 
 def _loaded(environment: Environment, model: str, data: str) -> tuple[Images, nn.Module]:
     """The test images and the model, as an audit loads them."""
-    images = images_of(data, environment.root, "test", environment.download, None, None)
-    return images, module_of(model, None, None, images, None, environment.device).requires_grad_(False)
+    images = images_of(data, root=environment.root, download=environment.download)
+    return images, module_of(model, images, device=environment.device).requires_grad_(False)
 
 
 def _started(attack: str, module: nn.Module, images: Images, threat: Threat, seed: int) -> Rows:

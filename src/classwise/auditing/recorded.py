@@ -1,5 +1,5 @@
-"""What an audit was asked for, as config.toml has it: the same command resumes, another one is refused, and the report
-shows the command that reproduces the run.
+"""The config.toml of a run folder: the same command resumes, another one is refused, and the report shows the command
+that reproduces the run.
 
 `[command]` holds what was given, option by option, as the command line takes it; all other tables what came of it.
 """
@@ -7,10 +7,8 @@ shows the command that reproduces the run.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import numbers
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,66 +16,49 @@ import numpy as np
 from torch import nn
 
 from classwise import attacks as attack_files
+from classwise.auditing.config import AuditConfig
 from classwise.auditing.fingerprints import fingerprint_data, fingerprint_model
 from classwise.auditing.inputs import spec_of
 from classwise.core.errors import UserError
-from classwise.core.meta import AttackInfo
+from classwise.core.meta import AttackInfo, Coverage
 from classwise.core.records import digest
 from classwise.core.run_config import check_same, damaged
 from classwise.core.run_folder import AuditFolder
+from classwise.core.settings import settings_of
 from classwise.core.spec import number, written
 from classwise.core.storage import file_digest
 from classwise.data.images import Images
 from classwise.engine import evaluation
 
-_NOT_SETTINGS = {"out", "overwrite", "progress", "download"}  # the same records with and without
-_WRITTEN_APART = {"model", "data", "attacks", "attack", "eps", "classes", "normalize", "class_names"}
+
+def command(config: AuditConfig, images: Images) -> dict[str, Any]:
+    """The settings by their options; those at their defaults are left out, but the confidence. What no option can give,
+    being a Python object, is named by ``only_in_python``."""
+    search = config.statistics.find_worst
+    texts: dict[str, Callable[[Any], Any]] = {
+        "model": _text,
+        "data": _text,
+        "attack": _attacks,
+        "normalize": _normalisation,
+        "classes": lambda classes: ",".join(_name(name, images) for name in classes),
+    }
+    found: dict[str, Any] = {}
+    for one, value in config.changed():
+        if one.key == "eps":
+            continue
+        if one.key and one.python and one.recorded and one.mode in (None, "find_worst" if search else "audit"):
+            found[one.key] = texts.get(one.key, _plain)(value)
+    found |= {"attack": _attacks(config.attacks.attacks), **_radius(config.threat.eps, images)}
+    python = [key for key in ("model", "data", "attack", "eps") if found[key] is None]
+    python += ["class_names"] if config.data.class_names is not None else []
+    found |= {"only_in_python": python} if python else {}
+    found |= {"find_worst": True} if search else {}
+    order = [one.key for one in settings_of(AuditConfig).values()]
+    found["confidence"] = config.statistics.confidence
+    return dict(sorted(found.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a call was given.
-
-    spec: what the run folder says of the model.
-    weights: SHA-256 of the file the weights came from, where there is one.
-    command: options of the command line by name; those left out were not given.
-    """
-
-    spec: str
-    weights: str | None
-    command: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, call: Callable[..., Any], given: Mapping[str, Any], images: Images, module: nn.Module) -> Asked:
-        """Of the arguments `call` was called with, the images that were chosen and the model that was made."""
-        defaults = {name: parameter.default for name, parameter in inspect.signature(call).parameters.items()}
-        command: dict[str, Any] = {}
-        for name in ("model", "data"):
-            command[name] = str(given[name]) if isinstance(given[name], (str, Path)) else None
-        asked = attack_files.listed(given["attacks"] if "attacks" in given else given["attack"])
-        written = [item.strip() if isinstance(item, str) else attack_files.written(item) for item in asked]
-        command["attack"] = None if None in written else written
-        command |= _radius(given["eps"], images)
-        command["classes"] = _classes(given["classes"], images)
-        command["normalize"] = _normalisation(given["normalize"])
-        for name, value in given.items():
-            if name not in _NOT_SETTINGS | _WRITTEN_APART and value != defaults[name]:
-                command[name] = str(value) if isinstance(value, Path) else value
-        python = [name for name in ("model", "data", "attack", "eps") if command[name] is None]
-        python += ["class_names"] if given["class_names"] is not None else []
-        command |= {"only_in_python": python} if python else {}
-        return cls(spec_of(given["model"], module), _file_digest(given), command)
-
-
-def in_folder(
-    job: evaluation.Evaluation,
-    folder: Path,
-    asked: Asked,
-    coverage: str,
-    amp: str | None,
-    confidence: float,
-    overwrite: bool,
-) -> evaluation.Evaluation:
+def in_folder(job: evaluation.Evaluation, settings: AuditConfig, coverage: Coverage) -> evaluation.Evaluation:
     """The job with a run folder: cut into parts, or with the parts of the run that is there already."""
     assert isinstance(job.model, nn.Module)
     example = job.images.batch(np.arange(min(8, len(job.images))))[0].to(job.device)
@@ -92,13 +73,13 @@ def in_folder(
             "save_adversarial": job.save_adversarial,
             "seed": job.meta.seed,
             "eot": job.eot,
-            "amp": amp,
+            "amp": settings.resources.amp,
             "probs": job.probs,
         },
         "model": {
-            "spec": asked.spec,
+            "spec": spec_of(settings.model.spec, job.model),
             "fingerprint": fingerprint_model(job.model),
-            "weights_sha256": asked.weights,
+            "weights_sha256": _weights_digest(settings),
         },
         "data": {
             "name": job.images.name,
@@ -107,16 +88,17 @@ def in_folder(
             "fingerprint": fingerprint_data(job.images),
         },
         "attacks": {name: _described(info) for name, info in job.meta.attacks.items()},
-        "command": {**asked.command, "confidence": confidence},
+        "command": command(settings, job.images),
         "versions": dict(job.meta.versions),
     }
-    run = AuditFolder(folder)
-    stored = run.open_or_create({**config, "plan": vars(plan)}, overwrite)
+    assert settings.folder is not None
+    run = AuditFolder(settings.folder)
+    stored = run.open_or_create({**config, "plan": vars(plan)}, settings.output.overwrite)
     try:
         plan = evaluation.BatchPlan(**stored.pop("plan"))
     except (KeyError, TypeError, UserError) as error:
         raise damaged(run.config_file, str(error)) from error
-    check_same(folder, stored, config)
+    check_same(settings.folder, stored, config)
     return dataclasses.replace(job, folder=run, plan=plan)
 
 
@@ -124,20 +106,35 @@ def _described(info: AttackInfo) -> dict[str, Any]:
     return {**info.settings, "eps": info.eps} if info.eps is not None else dict(info.settings)
 
 
+def _text(value: Any) -> str | None:
+    return str(value) if isinstance(value, (str, Path)) else None
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float)) else str(value)
+
+
+def _attacks(attacks: Any) -> list[str] | None:
+    """The specs of the attacks; None where one has none."""
+    listed = attack_files.listed(attacks)
+    specs = [item.strip() if isinstance(item, str) else attack_files.written(item) for item in listed]
+    return None if None in specs else [str(text) for text in specs]
+
+
 def _radius(eps: Any, images: Images) -> dict[str, Any]:
     """``--eps`` and ``--class-eps``; no radius where there is one for each example, which no command can give."""
     if isinstance(eps, Mapping):
         whole = eps.get("*", max(eps.values(), key=number))
-        own = [f"{_name(name, images)}={_text(value)}" for name, value in eps.items() if name != "*"]
-        return {"eps": _text(whole), "class_eps": own}
+        own = [f"{_name(name, images)}={_number(value)}" for name, value in eps.items() if name != "*"]
+        return {"eps": _number(whole), "class_eps": own}
     if isinstance(eps, (str, numbers.Real)):
-        return {"eps": _text(eps)}
+        return {"eps": _number(eps)}
     if isinstance(eps, Sequence) and any(isinstance(part, str) for part in eps):
-        return {"eps": ",".join(_text(part) for part in eps)}
+        return {"eps": ",".join(_number(part) for part in eps)}
     return {"eps": None}
 
 
-def _text(value: Any) -> str:
+def _number(value: Any) -> str:
     """A number as it was written, or with all its digits."""
     return value.strip() if isinstance(value, str) else repr(float(value))
 
@@ -147,20 +144,16 @@ def _name(name: str | int, images: Images) -> str:
     return str(images.class_number(name)) if set(str(name)) & set(",=") else str(name)
 
 
-def _classes(classes: Sequence[str | int] | None, images: Images) -> str | None:
-    return None if classes is None else ",".join(_name(name, images) for name in classes)
-
-
-def _normalisation(normalize: Any) -> str | None:
-    if normalize is None or isinstance(normalize, str):
+def _normalisation(normalize: Any) -> str:
+    if isinstance(normalize, str):
         return normalize
     mean, std = (written([float(value) for value in part]) for part in normalize)
     return f"mean={mean},std={std}"
 
 
-def _file_digest(given: Mapping[str, Any]) -> str | None:
+def _weights_digest(settings: AuditConfig) -> str | None:
     """SHA-256 of the weights file, or of the file that is the model."""
-    file = given["weights"] if given["weights"] is not None else given["model"]
+    file = settings.model.spec if settings.model.weights is None else settings.model.weights
     if not isinstance(file, (str, Path)) or not Path(file).is_file():
         return None
     return file_digest(Path(file))

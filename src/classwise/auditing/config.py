@@ -1,0 +1,299 @@
+"""Every setting of an audit, stated once: its type and bounds, its default, what it means, and its option.
+
+    cw.audit(model, data, limit=100)              the arguments in Python, their defaults and documentation
+    classwise audit … --limit 100                 the options of the command line, in panels by group
+    [command] limit = 100                         config.toml, and by it the command that the report shows
+    Audit(…, options={"limit": 100})              the audit jobs of a study
+
+To add a setting, add its field here and its key to `AuditSettings`, which editors read; then use it. The parts model,
+data and threat are also those of a recipe. Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+
+from classwise.core.arguments import argument
+from classwise.core.meta import Coverage, Norm, Protocol
+from classwise.core.settings import REQUIRED, Part, Setting, setting, settings_of
+from classwise.core.spec import Bounds, Count, Natural, OpenShare, Seed, check_keys, hints_of
+
+if TYPE_CHECKING:
+    import torch
+
+Amp = Literal["float16", "bfloat16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPart(Part):
+    """A model, to audit or to train."""
+
+    spec: Any = setting(
+        REQUIRED,
+        "Model spec, e.g. resnet-18, timm:NAME or net.py:make, or a checkpoint.",
+        also="Or an nn.Module that takes images in [0,1] and returns logits, or a black box: a function of numpy "
+        "images, a scikit-learn estimator, BlackBox.",
+        flags="--model -m",
+        name="model",
+        kind=str,
+    )
+    weights: str | Path | None = setting(None, "Weights for the model.", flags="--weights -w", kind=Path)
+    normalize: Any = setting(
+        None, "Normalising first layer: cifar10, imagenet, … or mean=…,std=….", also="Or (mean, std).", kind=str
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataPart(Part):
+    """Examples, to audit or to train on."""
+
+    name: Any = setting(
+        REQUIRED,
+        "Data set, e.g. cifar10 or folder:resize=32,crop=32.",
+        also="Or tensors (x, y), a Dataset, a DataLoader, Images.",
+        flags="--data -d",
+        name="data",
+        kind=str,
+    )
+    limit: Count | None = setting(None, "At most this many examples.")
+    per_class: Count | None = setting(None, "At most this many examples of each class.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreatPart(Part):
+    """A norm and a radius."""
+
+    eps: Any = setting(
+        "8/255",
+        "Radius, with pixels in [0,1]. Several, 2/255,4/255,8/255, give a curve: every attack at each, the smallest "
+        "first; what one radius breaks is broken at every larger one.",
+        also='Or one for each class, {"cat": "4/255", "*": "8/255"} with "*" for all others, or one for each example.',
+        flags="--eps -e",
+        kind=str,
+    )
+    norm: Norm = setting("linf", "Norm of the ball: linf or l2.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditedModel(ModelPart):
+    """The model under audit."""
+
+    num_classes: Count | None = setting(None, "Outputs of the model, if not the data's classes.")
+    force: bool = setting(False, "Audit although the model's inputs are outside [0,1].")
+    trust: bool = setting(False, "Load files that run code: programs, checkpoints that name a Python file.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditedData(DataPart):
+    """The examples attacked."""
+
+    root: str | Path | None = setting(None, "Where data sets are; ./data by default.", kind=Path)
+    split: str = setting("test", "Which split of the data set.")
+    download: bool = setting(False, "Download the data set if it is not there.", recorded=False)
+    classes: Sequence[str | int] | None = setting(None, "Only these classes, e.g. cat,dog.", kind=str)
+    class_names: Sequence[str] | None = setting(None, "Names of the classes, where the data has none.", flags="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditedThreat(ThreatPart):
+    """The ball attacked in, or several of them."""
+
+    eps_grid: Annotated[int, Bounds(least=2)] | None = setting(
+        None, "A curve of this many equal steps up to eps.", mode="audit"
+    )
+    class_eps: Sequence[str] = setting(
+        (), "Another radius for one class: cat=4/255; repeatable.", python=False, kind=list[str]
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.class_eps:  # the same as a radius for each class
+            own = dict(text.partition("=")[::2] for text in self.class_eps)
+            object.__setattr__(self, "eps", {"*": self.eps, **own})
+            object.__setattr__(self, "class_eps", ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackPart(Part):
+    """The attacks, and which of their points count."""
+
+    attacks: Any = setting(
+        "pgd-20",
+        "Attack spec, by default pgd-20, e.g. pgd:steps=20,step=2/255,restarts=5, or @FILE.toml with a table for each; "
+        "repeatable.",
+        also="Or an attack object, or a list.",
+        flags="--attack -a",
+        kind=list[str],
+    )
+    protocol: Protocol = setting(
+        "any",
+        "any (early stopping): robust if no point tried breaks it. final (last iterate): all steps on all examples, "
+        "and the last point is judged, as in the papers' tables.",
+        mode="audit",
+    )
+    coverage: Coverage | None = setting(
+        None,
+        "all: every attack on every example. standing: only on those that no earlier attack broke. By default all, but "
+        "standing for a suite such as autoattack.",
+        mode="audit",
+    )
+    distances: bool = setting(
+        False,
+        "Attacks that minimise the distance continue inside the ball and record it: robustness at any radius from one "
+        "run.",
+        mode="audit",
+    )
+    eot: Count = setting(1, "Draws to average gradients over, for randomised models.")
+    seed: Seed = setting(0, "Of random starts and subsets.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatisticsPart(Part):
+    """How sure the numbers are."""
+
+    confidence: OpenShare = setting(0.95, "Of all intervals.")
+    find_worst: bool = setting(False, "Only find the worst class, attacking as few images as that takes.", python=False)
+    tolerance: Annotated[float, Bounds(least=0, below=1, note="0.02 is two percentage points.")] = setting(
+        0.0, "Stop the search once the classes left are this close, e.g. 0.02.", mode="find_worst"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourcesPart(Part):
+    """What it runs on."""
+
+    batch_size: Count | None = setting(
+        None, "Examples in a batch; by default chosen for the model and device.", flags="--batch-size -b"
+    )
+    workers: Count | None = setting(None, "Batches in flight at once on a CPU; its threads by default.")
+    device: Any = setting(None, "cpu, cuda, cuda:1, mps; by default the best there is.", kind=str)
+    amp: Amp | None = setting(None, "float16 or bfloat16 gradient passes, on a GPU; the judging model stays float32.")
+    fold: bool = setting(True, "Fold batch-norm for the gradient passes.", flags="--fold/--no-fold")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputPart(Part):
+    """What is written and shown."""
+
+    out: str | Path | None = setting(
+        None, "Run folder; the same command resumes where it stopped.", flags="--out -o", kind=Path, recorded=False
+    )
+    overwrite: bool = setting(False, "Begin the run folder from scratch.", recorded=False)
+    save_adversarial: bool = setting(
+        False, "Keep the adversarial images, exact and rounded to 8 bits, in the run folder.", mode="audit"
+    )
+    landscape: Natural | None = setting(
+        None, "Write a slice of the loss around this many images into the run folder.", mode="audit"
+    )
+    probs: bool | None = setting(
+        None, "Keep all probabilities; by default up to 100 classes.", flags="--probs/--no-probs", mode="audit"
+    )
+    csv: str | Path | None = setting(None, "Write the class table as CSV.", python=False, kind=Path)
+    as_json: bool = setting(False, "Print the summary as JSON instead of tables.", flags="--json", python=False)
+    progress: bool | None = setting(
+        None, "Show progress; by default on a terminal.", flags="--progress/--no-progress", recorded=False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatePart(Part):
+    """What must hold."""
+
+    require: Sequence[str] = setting(
+        (), "Exit 1 unless this holds, e.g. worst>=0.25; repeatable.", mode="audit", python=False, kind=list[str]
+    )
+    confident: bool = setting(False, "Ask requirements of the interval's bound.", mode="audit", python=False)
+    junit: str | Path | None = setting(
+        None, "Write the requirements' results as JUnit XML.", mode="audit", python=False, kind=Path
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditConfig:
+    """What an audit, or a search for the worst class, was asked for."""
+
+    model: AuditedModel
+    data: AuditedData
+    threat: AuditedThreat = field(default_factory=AuditedThreat)
+    attacks: AttackPart = field(default_factory=AttackPart)
+    statistics: StatisticsPart = field(default_factory=StatisticsPart)
+    resources: ResourcesPart = field(default_factory=ResourcesPart)
+    output: OutputPart = field(default_factory=OutputPart)
+    gate: GatePart = field(default_factory=GatePart)
+
+    @classmethod
+    def of(cls, **given: Any) -> AuditConfig:
+        """The config with these settings, by their names in Python."""
+        known = settings_of(cls)
+        check_keys(given, known, "an audit")
+        parts: dict[str, dict[str, Any]] = {name: {} for name in hints_of(cls)}
+        for name, value in given.items():
+            parts[known[name].group][known[name].field] = argument(value, known[name].hint, name)
+        return cls(**{name: hints_of(cls)[name](**values) for name, values in parts.items()})
+
+    @classmethod
+    def of_search(cls, **given: Any) -> AuditConfig:
+        """The config of a search for the worst class with these settings."""
+        return cls.of(**given, find_worst=True, coverage="standing", probs=False)
+
+    @property
+    def folder(self) -> Path | None:
+        """The run folder."""
+        return None if self.output.out is None else Path(self.output.out)
+
+    def changed(self) -> Iterator[tuple[Setting, Any]]:
+        """The settings that are not at their defaults, with their values."""
+        for one in settings_of(type(self)).values():
+            value = getattr(getattr(self, one.group), one.field)
+            if not (isinstance(value, (str, int, float, tuple, type(None))) and value == one.default):
+                yield one, value
+
+
+class CommonSettings(TypedDict, total=False):
+    """The settings that `audit` and `find_worst` share, as editors and type checkers are to know them."""
+
+    weights: str | Path | None
+    normalize: str | Sequence[Sequence[float]] | None
+    num_classes: int | None
+    force: bool
+    trust: bool
+    limit: int | None
+    per_class: int | None
+    root: str | Path | None
+    split: str
+    download: bool
+    classes: Sequence[str | int] | None
+    class_names: Sequence[str] | None
+    norm: Norm
+    eot: int
+    seed: int
+    confidence: float
+    batch_size: int | None
+    workers: int | None
+    device: str | torch.device | None
+    amp: Amp | None
+    fold: bool
+    out: str | Path | None
+    overwrite: bool
+    progress: bool | None
+
+
+class AuditSettings(CommonSettings, total=False):
+    """The settings of `audit`."""
+
+    eps_grid: int | None
+    protocol: Protocol
+    coverage: Coverage | None
+    distances: bool
+    save_adversarial: bool
+    landscape: int | None
+    probs: bool | None
+
+
+class SearchSettings(CommonSettings, total=False):
+    """The settings of `find_worst`."""
+
+    tolerance: float

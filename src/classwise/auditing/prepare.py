@@ -1,0 +1,193 @@
+"""From what was asked to what is done: the model loaded and checked, the examples drawn, the run folder opened."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import nn
+
+from classwise import attacks as attack_files
+from classwise.attacks.attack import Attack
+from classwise.auditing import sanity
+from classwise.auditing.config import AuditConfig
+from classwise.auditing.inputs import (
+    attacks_of,
+    device_of,
+    expanded,
+    grid,
+    images_of,
+    module_of,
+    radii,
+    with_names,
+    with_surrogates,
+)
+from classwise.auditing.recorded import in_folder
+from classwise.core.errors import UserError
+from classwise.core.meta import AttackInfo, Coverage, Meta
+from classwise.core.records import CLEAN, MOST_PROBS
+from classwise.core.run_lock import writing
+from classwise.core.trust import trusting
+from classwise.core.version import __version__
+from classwise.data.images import Images
+from classwise.engine import evaluation
+from classwise.engine.attack_copy import AttackCopy, accelerate
+from classwise.engine.batch_size import at_most, choose_batch, choose_workers
+from classwise.models import check_model
+from classwise.results.finding import Finding
+
+
+@contextmanager
+def prepared(config: AuditConfig) -> Iterator[tuple[evaluation.Evaluation, list[Finding]]]:
+    """The evaluation that a config asks for, and what was found on the way. Meanwhile its model is in eval mode, and no
+    other process writes into its run folder."""
+    wanted, model = config.attacks, config.model
+    config = dataclasses.replace(config, attacks=dataclasses.replace(wanted, attacks=expanded(wanted.attacks)))
+    eot = wanted.eot if wanted.eot > 1 else None
+    attacks = attacks_of(config.attacks.attacks, eot=eot, minimal=wanted.distances or None)
+    if config.statistics.find_worst and not attacks:
+        raise UserError("the clean images need no search: audit with --attack clean shows the worst class at once.")
+    curve = grid(config.threat.eps, config.threat.eps_grid, config.threat.norm)
+    with writing(config.output.out):
+        images = examples(config)
+        with trusting(model.trust):
+            module = module_of(
+                model.spec,
+                images,
+                weights=model.weights,
+                normalize=model.normalize,
+                num_classes=model.num_classes,
+                device=config.resources.device,
+            )
+            with evaluating(module) as was_training:
+                job, findings = _prepare(config, module, images, attacks, curve, was_training)
+                yield job if config.folder is None else in_folder(job, config, _coverage(config)), findings
+
+
+def examples(config: AuditConfig) -> Images:
+    """The examples that a config asks for."""
+    part = config.data
+    images = images_of(
+        part.name,
+        root=part.root,
+        split=part.split,
+        download=part.download,
+        num_classes=config.model.num_classes,
+        class_names=part.class_names,
+    )
+    return images.subset(part.limit, part.per_class, part.classes, config.attacks.seed)
+
+
+def _coverage(config: AuditConfig) -> Coverage:
+    """Suites are meant for what no earlier attack has broken."""
+    return config.attacks.coverage or ("standing" if attack_files.has_suite(config.attacks.attacks) else "all")
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[bool]:
+    """The model in eval mode; yields whether a part whose mode counts was in train mode, and puts every part back."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield any(training and sanity.mode_counts(module) for module, training in modes)
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _prepare(
+    config: AuditConfig,
+    model: nn.Module,
+    images: Images,
+    attacks: Mapping[str, Attack],
+    curve: Mapping[str, float],
+    was_training: bool,
+) -> tuple[evaluation.Evaluation, list[Finding]]:
+    """Check model and data against each other, look for findings, and decide how the work is done."""
+    resources, seed, eot, norm = config.resources, config.attacks.seed, config.attacks.eot, config.threat.norm
+    device = device_of(model)
+    if resources.amp and device.type == "cpu":
+        raise UserError(
+            f"amp={resources.amp} is for GPUs: reduced precision on a CPU is slow and on some CPUs unsupported."
+        )
+    example = images.batch(np.arange(min(8, len(images))))[0].to(device)
+    images = with_names(images, check_model(model, example))
+    attacks = with_surrogates(attacks, images, device)
+    attacks = {name: attack.for_classes(images.num_classes) for name, attack in attacks.items()}
+    black_box = getattr(model, "black_box", False)
+    if black_box:
+        _require_gradient_free(attacks)
+    threat, base = radii(max(curve.values()) if curve else config.threat.eps, images, norm)
+    sample = sanity.draw_sample(model, images, device, seed)
+    findings = sanity.inspect(model, sample, attacks, threat, was_training, eot)
+    _stop_if_hopeless(findings, config.model.force)
+    randomised = any(finding.code == "randomised" for finding in findings)
+    fast = AttackCopy(model, 0, ()) if black_box else accelerate(model, example, fold=resources.fold and not randomised)
+    alone = randomised or fast.model is model  # a model that cannot be copied cannot serve several threads
+    workers = 1 if alone else resources.workers or choose_workers(device)
+    room = resources.batch_size or choose_batch(model, example, workers)
+    batch = resources.batch_size or at_most(room, len(images))
+    if not black_box:  # those have a batch size of their own
+        fast = dataclasses.replace(fast, most=room, amp=resources.amp)
+    infos = evaluation.attack_infos(attacks, config.attacks.protocol, _coverage(config))
+    if config.statistics.find_worst:
+        infos = {name: info if name == CLEAN else _searched(info) for name, info in infos.items()}
+    probs = config.output.probs
+    job = evaluation.Evaluation(
+        model=model,
+        fast=fast,
+        images=images,
+        attacks=attacks,
+        threat=threat,
+        eps=base,
+        meta=Meta(
+            class_names=images.class_names,
+            superclasses=images.superclasses,
+            norm=norm,
+            eps=threat.eps,
+            seed=seed,
+            attacks=infos,
+            versions=_versions(),
+        ),
+        plan=evaluation.BatchPlan(batch, len(images), workers),
+        device=device,
+        protocol=config.attacks.protocol,
+        eot=eot,
+        probs=probs if probs is not None else images.num_classes <= MOST_PROBS,
+        save_adversarial=config.output.save_adversarial,
+    )
+    return evaluation.along(job, curve) if curve else job, findings
+
+
+def _searched(info: AttackInfo) -> AttackInfo:
+    """Its rows say that only some examples were attacked, so that no audit resumes in the run folder of a search."""
+    return dataclasses.replace(info, settings={**info.settings, "find_worst": True})
+
+
+def _require_gradient_free(attacks: Mapping[str, Attack]) -> None:
+    for name, attack in attacks.items():
+        if attack.needs_gradient:
+            able = [known for known in attack_files.names() if not attack_files.attack_class(known)().needs_gradient]
+            raise UserError(
+                f"{name} needs the gradient of the model, and a black box has none. Attacks that need only its "
+                f"answers: {', '.join(able)}."
+            )
+
+
+def _stop_if_hopeless(findings: Sequence[Finding], force: bool) -> None:
+    for finding in findings:
+        if finding.code == "input_range" and not force:
+            raise UserError(f"{finding.what} {finding.remedy} (force=True or --force audits it all the same.)")
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "classwise": __version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }

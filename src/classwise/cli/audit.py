@@ -1,0 +1,117 @@
+"""The commands audit (and its mode --find-worst) and what shows their results: wiring only."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from classwise.auditing.config import AuditConfig
+from classwise.core.csv_files import csv_text
+from classwise.core.errors import UserError
+from classwise.core.settings import REQUIRED, Setting, settings_of
+from classwise.core.spec import items
+from classwise.core.stopping import exit_code
+from classwise.results import gate
+
+if TYPE_CHECKING:
+    from classwise.results.audit_result import Audit
+    from classwise.results.search_result import SearchResult
+
+
+def _option(one: Setting) -> inspect.Parameter:
+    """A setting as an option of the command line."""
+    several = one.kind == list[str]
+    default = inspect.Parameter.empty if one.default is REQUIRED else None if several else one.default
+    kind = one.kind if default is not None else one.kind | None
+    about = typer.Option(*one.flags, help=escape(one.text), rich_help_panel=one.group.capitalize())
+    return inspect.Parameter(
+        one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, about]
+    )
+
+
+def _with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for every setting of an audit that has one."""
+    options = [_option(one) for one in settings_of(AuditConfig).values() if one.flags]
+    vars(command)["__signature__"] = inspect.Signature(options)
+    command.__annotations__ = {one.name: one.annotation for one in options}
+    return command
+
+
+@_with_options
+def audit(**given: Any) -> None:
+    """Attack a classifier and report its robustness class by class."""
+    for text in given["require"] or []:
+        gate.parse(text)  # a typing error here should not cost an audit
+    config = _config(given)
+    from classwise.show import terminal
+
+    try:
+        if config.statistics.find_worst:
+            from classwise.auditing.find_worst import search_by
+
+            found = search_by(config)
+            present(found, lambda: terminal.show_worst(found), config.output.as_json, config.output.csv)
+            return
+        from classwise.auditing.audit import audit_by
+
+        result = audit_by(config)
+    except KeyboardInterrupt as stop:
+        folder = config.folder
+        how = f"the same command resumes in {folder}" if folder else "with --out a stopped audit can be resumed"
+        Console(stderr=True).print(f"stopped; {escape(how)}.", soft_wrap=True)
+        raise typer.Exit(exit_code(stop)) from None
+    own = gate.own_metrics(config.gate.require)
+    present(result, lambda: terminal.show(result, besides=own), config.output.as_json, config.output.csv)
+    enforce(result, config.gate.require, config.gate.confident, config.gate.junit)
+
+
+def _config(given: dict[str, Any]) -> AuditConfig:
+    """What the options ask for; those that are not given have the defaults of the settings."""
+    known = {name: value for name, value in given.items() if value is not None}
+    if "classes" in known:
+        known["classes"] = [name for name in items(known["classes"], older=",") if name]
+    if not known.pop("find_worst"):
+        return AuditConfig.of(**known)
+    for one, _ in AuditConfig.of(**known).changed():
+        if one.mode == "audit":
+            raise UserError(
+                f"{one.flags[0].partition('/')[0]} does not go with --find-worst, which attacks only as many images as it "
+                "takes to name the worst class. Leave one of them out."
+            )
+    return AuditConfig.of_search(**known)
+
+
+def present(
+    result: Audit | SearchResult, draw: Callable[[], None], as_json: bool, csv: str | Path | None, *of: str
+) -> None:
+    """Write the class table where that is asked for, and print the summary, or what `draw` prints.
+
+    of: the attack of the class table, if not the headline one.
+    """
+    from classwise.core.storage import atomic_write_text
+
+    if csv is not None:
+        atomic_write_text(Path(csv), csv_text(result.by_class(*of)))
+    if as_json:
+        typer.echo(json.dumps(result.summary(), indent=1, allow_nan=False))
+    else:
+        draw()
+
+
+def enforce(result: Audit, require: Sequence[str], confident: bool, junit: str | Path | None) -> None:
+    """Print whether the requirements hold; leave with 1 where one does not."""
+    outcomes = gate.check(result, require, confident)
+    console = Console(stderr=True)
+    for outcome in outcomes:
+        console.print(escape(outcome.sentence), style="green" if outcome.passed else "bold red")
+    if junit is not None:
+        gate.write_junit(Path(junit), outcomes)
+    if not all(outcome.passed for outcome in outcomes):
+        raise typer.Exit(1)

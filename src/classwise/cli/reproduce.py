@@ -1,0 +1,93 @@
+"""The command reproduce: wiring only."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from classwise.cli.studies import Common, finish, run, show_plan, with_common
+from classwise.core.errors import UserError
+
+if TYPE_CHECKING:
+    from classwise.studies.reproduction.reproduce import ReproductionPlan
+
+
+@with_common
+def reproduce(
+    common: Common,
+    name: Annotated[str | None, typer.Argument(help="A table or figure, e.g. tian2021:table1; see --list.")] = None,
+    scale: Annotated[
+        str, typer.Option("--scale", help="desk: small models, on two CPU cores; paper: the papers' own.")
+    ] = "desk",
+    listed: Annotated[
+        bool, typer.Option("--list", help="Every table and figure, and what each costs here at both scales.")
+    ] = False,
+) -> None:
+    """Make a table or figure of a paper again, the printed numbers beside the measured ones."""
+    from classwise.studies.reproduction import reproduce as reproductions
+
+    if listed:
+        _show_list()
+        return
+    if name is None:
+        raise UserError("which table or figure? classwise reproduce --list names them, e.g. tian2021:table1.")
+    plan = reproductions.plan(name, scale)
+    above = Path("runs") / "reproduce" / scale
+    folder = common.out or above / name.replace(":", "-")
+    common = dataclasses.replace(common, pool=common.pool or above / "jobs")
+    if common.dry_run:
+        _show_reproduction(plan, folder, common)
+        return
+    result = run(plan.study, folder, common)
+    title = f"{plan.item.title} ({name}, {scale} scale)"
+    finish(reproductions.with_printed_numbers(plan, result), folder, title, {"paper": plan.item.citation})
+
+
+def _show_list() -> None:
+    """Every table and figure, paper by paper, and what it costs here."""
+    from itertools import groupby
+
+    from rich.table import Table
+
+    from classwise import published
+    from classwise.studies.reproduction import reproduce as reproductions
+
+    console = Console()
+    scales: tuple[reproductions.Scale, ...] = ("desk", "paper")
+    for _, items in groupby(published.items(), key=lambda item: item.paper):
+        table = Table(box=None, pad_edge=False)
+        for column in ("id", "what", "study", *scales):
+            table.add_column(column, justify="right" if column in scales else "left", no_wrap=column != "what")
+        for item in items:
+            prices = [reproductions.hours(reproductions.plan(item.id, scale)) for scale in scales] if item.study else []
+            table.add_row(item.id, escape(item.title), item.study or "", *map(_duration, prices))
+        console.print(f"[bold]{escape(item.citation)}[/]", soft_wrap=True)
+        console.print(table)
+        console.print()
+    console.print("Times are counted for this machine, to a factor of two.", style="dim")
+
+
+def _show_reproduction(plan: ReproductionPlan, folder: Path, common: Common) -> None:
+    """The jobs of a plan at the price that is counted for them, and what is not as in the paper."""
+    from classwise.studies.reproduction import cost
+    from classwise.studies.runner.graph import Graph
+
+    counted = cost.seconds(Graph.of(plan.study.jobs()))
+    show_plan(plan.study, folder, common, counted=counted, budget=0.0)
+    console = Console()
+    console.print("Times are counted, to a factor of two.", style="dim")
+    if plan.differs:
+        console.print("\nNot as in the paper:")
+    for sentence in plan.sentences:
+        console.print(f"  {sentence}", markup=False, soft_wrap=True)
+
+
+def _duration(hours: float | None) -> str:
+    if hours is None:
+        return "?"
+    return f"{60 * hours:.0f} min" if hours < 2 else f"{hours:.0f} h" if hours < 48 else f"{hours / 24:,.0f} days"

@@ -1,0 +1,124 @@
+"""Settings: the fields of a config's groups, each stated once, with what arguments of Python and options need to know.
+
+@dataclass(frozen=True, kw_only=True)
+class ThreatPart(Part):
+    norm: Norm = setting("linf", "Norm of the ball: linf or l2.")
+
+settings_of(AuditConfig)["norm"]          its group, type, default, meaning, flags
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from classwise.core.spec import hints_of, validate_fields
+
+F = TypeVar("F", bound=Callable[..., Any])
+REQUIRED: Any = dataclasses.MISSING
+
+
+def setting(
+    default: Any,
+    text: str,
+    *,
+    also: str = "",
+    flags: str | None = None,
+    kind: Any = None,
+    mode: str | None = None,
+    name: str | None = None,
+    python: bool = True,
+    recorded: bool = True,
+) -> Any:
+    """A field of a group, and what is said of it.
+
+    also: what Python takes besides. flags: as they are typed, where that is not ``--name``; "" for no option. kind:
+    what the option takes, where that is not what the field is. mode: the only function that has it. name: in Python,
+    where that is not the field's. python: whether it is an argument in Python. recorded: whether config.toml keeps it.
+    """
+    about = {"text": text, "also": also, "flags": flags, "kind": kind, "mode": mode, "name": name}
+    return field(default=default, metadata={**about, "python": python, "recorded": recorded})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A group of settings, checked and converted wherever their values come from."""
+
+    def __post_init__(self) -> None:
+        validate_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One setting: the group and field that hold it, its type and default, and what `setting` was told."""
+
+    group: str
+    field: str
+    hint: Any
+    default: Any
+    name: str
+    text: str
+    also: str
+    flags: tuple[str, ...]
+    kind: Any
+    mode: str | None
+    python: bool
+    recorded: bool
+
+    @property
+    def key(self) -> str | None:
+        """What config.toml calls it: its option without dashes; None where there is no option."""
+        return self.flags[0].partition("/")[0].removeprefix("--").replace("-", "_") if self.flags else None
+
+
+def settings_of(config: type[Any]) -> Mapping[str, Setting]:
+    """Every setting of a config by its name in Python, group by group."""
+    found = {}
+    for group, part in hints_of(config).items():
+        for one in dataclasses.fields(part):
+            about = dict(one.metadata)
+            name = about.pop("name") or one.name
+            typed = about.pop("flags")
+            flags = tuple((f"--{name.replace('_', '-')}" if typed is None else typed).split())
+            hint, default = hints_of(part)[one.name], one.default
+            kind = about.pop("kind") or _plain(hint)
+            about |= {"field": one.name, "hint": hint, "default": default, "name": name, "flags": flags, "kind": kind}
+            found[name] = Setting(group=group, **about)
+    return found
+
+
+def _plain(hint: Any) -> Any:
+    """The type of a field without bounds, None and choices: what an option of the command line takes."""
+    parts = [part for part in typing.get_args(hint) if part is not type(None)]
+    if typing.get_origin(hint) is typing.Literal:
+        return type(parts[0])
+    return _plain(parts[0]) if parts else hint
+
+
+def with_settings(config: type[Any], typed: type[Any]) -> Callable[[F], F]:
+    """Give a function of ``**settings: Unpack[typed]`` the signature and the documentation of these settings."""
+
+    def document(function: F) -> F:
+        known = settings_of(config)
+        signature = inspect.signature(function)
+        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        more = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=known[name].default,
+                annotation=getattr(kind, "__forward_arg__", kind),
+            )
+            for name, kind in typed.__annotations__.items()
+        ]
+        lines = [f"{one.name}: {known[one.name].text} {known[one.name].also}".strip() for one in (*own, *more)]
+        vars(function)["__signature__"] = signature.replace(parameters=[*own, *more])
+        function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", *lines])
+        function.__annotations__.pop("settings", None)
+        return function
+
+    return document
