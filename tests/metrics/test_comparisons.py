@@ -76,14 +76,6 @@ def test_paired_agrees_with_statsmodels(two_runs):
     assert table.loc["c", ["first", "p", "p_holm"]].isna().all()
 
 
-def test_holm_agrees_with_statsmodels():
-    p = np.array([0.04, 0.001, 0.03, 0.8, 0.001, 0.2])
-    np.testing.assert_allclose(paired.holm(p), multipletests(p, method="holm")[1])
-    np.testing.assert_allclose(
-        paired.holm(np.insert(p, 2, np.nan)), np.insert(multipletests(p, method="holm")[1], 2, np.nan)
-    )
-
-
 def test_paired_with_itself_finds_nothing(two_runs):
     table = paired.compute(two_runs[1], two_runs[1]).dropna()
     assert (table["p"] == 1).all()

@@ -18,12 +18,13 @@ from scipy import stats
 from classwise.core.errors import UserError
 from classwise.core.format import points
 from classwise.core.meta import AttackInfo
-from classwise.metrics import difference, paired, worst
+from classwise.metrics import difference, worst
 from classwise.results.audit_result import Audit
 from classwise.results.compare import compare, read_runs
 from classwise.show import comparison as comparison_text
 from classwise.show.comparison import show
 from classwise.show.page import sections
+from classwise.stats import comparisons
 
 Make = Callable[..., Audit]
 NAMES = ("cat", "dog", "ship")
@@ -77,7 +78,7 @@ class TestNumbers:
     def test_the_runs_are_corrected_together(self, two: dict[str, Audit], audit_of: Make) -> None:
         runs = {**two, "third": audit_of({"pgd-20": [25, 50, 90]}, SUPPORT, NAMES)}
         table = compare(runs).table()
-        np.testing.assert_array_equal(table["p_holm"][1:], paired.holm(table["p"].to_numpy()[1:]))
+        np.testing.assert_array_equal(table["p_holm"][1:], comparisons.holm(table["p"].to_numpy()[1:]))
         assert table["p"].iloc[2] == pytest.approx(2 * 0.5**5)
         assert table["p_holm"].iloc[2] == pytest.approx(4 * 0.5**5)
 

@@ -104,13 +104,11 @@ def compare(found: Array, known: Array, permutations: int = _PERMUTATIONS, seed:
     With the group sizes held, the index grows with the number of pairs that are together in both, so the permutations
     count those. They start from the sorted sizes: the p-value does not depend on the order of the classes.
     """
-    found, known = (np.unique(x, return_inverse=True)[1].reshape(-1) for x in (found, known))
-    table = np.zeros((found.max() + 1, known.max() + 1), dtype=np.int64)
-    np.add.at(table, (found, known), 1)
-    together = _pairs(table)
-    mine, theirs = (_pairs(table.sum(axis=axis)) for axis in (1, 0))
-    chance, most = mine * theirs / max(_pairs(np.array([len(found)])), 1), (mine + theirs) / 2
-    rand = 1.0 if most == chance else (together - chance) / (most - chance)
+    from sklearn.metrics import adjusted_rand_score  # here, because it takes longer to import than to use
+    from sklearn.metrics.cluster import contingency_matrix
+
+    table, rand = contingency_matrix(found, known), adjusted_rand_score(known, found)
+    together = int((table * (table - 1) // 2).sum())  # pairs that are in one group of both
     as_high = _count_as_high(np.sort(table.sum(axis=1)), np.sort(table.sum(axis=0)), together, permutations, seed)
     purity = table.max(axis=1).sum() / len(found)
     return Superclasses(float(rand), (1 + as_high) / (1 + permutations), float(purity))
@@ -146,10 +144,8 @@ def _modularity(likeness: Array, tree: Array) -> Array:
 
 def _cut(tree: Array, size: int, count: int) -> list[list[int]]:
     """The groups left after the first joins of the tree."""
-    groups = {c: [c] for c in range(size)}
-    for step, (first, second) in enumerate(tree[: size - count, :2].astype(int).tolist()):
-        groups[size + step] = groups.pop(first) + groups.pop(second)
-    return [sorted(group) for group in groups.values()]
+    number = hierarchy.cut_tree(tree, [count]).reshape(-1) if len(tree) else np.zeros(size, dtype=np.int64)
+    return [np.flatnonzero(number == group).tolist() for group in range(count)]
 
 
 def _weakest_first(groups: list[list[int]], accuracy: Array, names: list[str]) -> list[list[int]]:
@@ -162,11 +158,6 @@ def _inside(counts: Array, number: Array) -> Array:
     errors = counts * (1 - np.eye(len(counts), dtype=np.int64))
     same = (number[:, None] == number[None, :]) & (number >= 0)
     return intervals.ratio((errors * same).sum(axis=1), errors.sum(axis=1))
-
-
-def _pairs(sizes: Array) -> int:
-    """How many pairs lie inside sets of these sizes."""
-    return int((sizes * (sizes - 1) // 2).sum())
 
 
 def _count_as_high(mine: Array, theirs: Array, together: int, permutations: int, seed: int) -> int:

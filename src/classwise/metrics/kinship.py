@@ -21,10 +21,10 @@ from classwise.core.records import Records
 from classwise.metrics import misclassified
 from classwise.metrics.superclass import superclass_of
 from classwise.stats import intervals
+from classwise.stats.comparisons import permuted
 from classwise.stats.intervals import Array
 
 _PERMUTATIONS = 999
-_ROUNDING = 1e-12  # sums of the same numbers in another order
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,7 @@ def of(
     for _ in range(permutations):
         order = generator.permutation(len(related))
         beyond.append(np.subtract(*_shares(counts, related[order][..., order])))
-    as_high = int((np.array(beyond) >= found - chance - _ROUNDING).sum())
-    as_low = int((np.array(beyond) <= found - chance + _ROUNDING).sum())
-    p, p_less = ((1 + number) / (1 + permutations) for number in (as_high, as_low))
+    p, p_less = permuted(np.array(beyond), found - chance)
     return Kinship(found, float(low), float(high), chance, p, total, p_less)
 
 

@@ -1,21 +1,19 @@
 """Paired comparison of two audits of the same examples: exact McNemar test per class and over all.
 
-Of the examples both audits hold, let b be right only in the first and c only in the second. If neither model is better,
-b ~ Binomial(b + c, ½), so p = min(1, 2 P(X ≤ min(b, c))) (McNemar 1947, exact). `p_holm` is corrected by Holm's
-step-down procedure (1979) over the classes that have pairs; the row over all examples asks one question of its own and
-is not part of that family.
+The test and Holm's correction (`p_holm`, over the classes that have pairs) are those of `stats.comparisons`; the row
+over all examples asks one question of its own and is not part of that family.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
 from classwise.core.errors import UserError
 from classwise.core.records import Records
 from classwise.metrics import confusion
 from classwise.stats import intervals
+from classwise.stats.comparisons import holm, mcnemar
 from classwise.stats.intervals import Array
 
 ALL = "(all)"
@@ -34,7 +32,7 @@ def compute(records: Records, other: Records) -> pd.DataFrame:
     n, right_first, right_second, only_first, only_second = (
         _count(label[chosen], size) for chosen in (np.ones_like(first), first, second, first & ~second, second & ~first)
     )
-    p = np.where(n > 0, _mcnemar(only_first, only_second), np.nan)
+    p = np.where(n > 0, mcnemar(only_first, only_second), np.nan)
     table = pd.DataFrame(
         {
             "class": [*records.class_names, ALL],
@@ -50,21 +48,6 @@ def compute(records: Records, other: Records) -> pd.DataFrame:
     )
     table.attrs = {"paired": len(pairs), "first": len(records), "second": len(other)}
     return table
-
-
-def holm(p: Array) -> Array:
-    """p-values corrected for all being tested at once; NaN stays NaN and does not count."""
-    tested = np.flatnonzero(np.isfinite(p))
-    order = tested[np.argsort(p[tested], kind="stable")]
-    corrected = np.full(len(p), np.nan)
-    steps = p[order] * np.arange(len(order), 0, -1)
-    corrected[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
-    return corrected
-
-
-def _mcnemar(only_first: Array, only_second: Array) -> Array:
-    fewer = np.minimum(only_first, only_second)
-    return np.asarray(np.minimum(1.0, 2 * special.bdtr(fewer.astype(float), only_first + only_second, 0.5)))
 
 
 def _count(label: Array, size: int) -> Array:

@@ -17,10 +17,10 @@ import numpy as np
 
 from classwise.core.records import Records
 from classwise.metrics import confusion, symmetry
+from classwise.stats.comparisons import permuted
 from classwise.stats.intervals import Array
 
 _PERMUTATIONS = 999
-_ROUNDING = 1e-12  # sums of the same numbers in another order
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,7 @@ def compute(records: Records, permutations: int = _PERMUTATIONS, seed: int = 0) 
     others = _others(records)
     generator = np.random.default_rng(seed)
     found = np.array([_symmetry(generator.permuted(others, axis=1)) for _ in range(permutations)])
-    as_high, as_low = int((found >= seen - _ROUNDING).sum()), int((found <= seen + _ROUNDING).sum())
-    return Reciprocity(seen, float(found.mean()), (1 + as_high) / (1 + permutations), (1 + as_low) / (1 + permutations))
+    return Reciprocity(seen, float(found.mean()), *permuted(found, seen))
 
 
 def _others(records: Records) -> Array:

@@ -26,10 +26,10 @@ from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError, unknown
 from classwise.core.format import listed, points
 from classwise.core.records import CLEAN, Records
-from classwise.metrics import agreement, average, cv, difference, mcd, overall, paired, rho, worst
+from classwise.metrics import agreement, average, cv, difference, mcd, overall, rho, worst
 from classwise.results import comparable
 from classwise.results.audit_result import Audit, unique_names
-from classwise.stats import intervals
+from classwise.stats import comparisons, intervals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +139,7 @@ def compare(
             for name, audit in audits.items()
         ]
     )
-    table["p_holm"] = paired.holm(table["p"].to_numpy(dtype=np.float64))
+    table["p_holm"] = comparisons.holm(table["p"].to_numpy(dtype=np.float64))
     classes = pd.concat([_classes(name, versus[name], level) for name in others], ignore_index=True)
     return Comparison(
         audits=audits,

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special, stats
 
+from classwise.stats.comparisons import ROUNDING, permuted
 from classwise.stats.intervals import Array
 
 _ALL_ORDERS = 7  # pairs of which every order is tried: 5040
 _ORDERS = 9999
 _AT_ONCE = 1_000_000  # numbers in memory
-_ROUNDING = 1e-12  # sums of the same numbers in another order
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def correlation(x: Array, y: Array, confidence: float = 0.95) -> tuple[float, fl
     if n < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return float("nan"), float("nan"), float("nan")
     rho = float(stats.spearmanr(x, y).statistic)
-    rho = float(np.sign(rho)) if abs(rho) > 1 - _ROUNDING else rho
+    rho = float(np.sign(rho)) if abs(rho) > 1 - ROUNDING else rho
     if n < 4:
         return rho, float("nan"), float("nan")
     inner = float(np.clip(rho, -1 + 12 / (n * (n**2 - 1)), 1 - 12 / (n * (n**2 - 1)))) if abs(rho) == 1 else rho
@@ -67,15 +67,13 @@ def rank_test(x: Array, y: Array, seed: int = 0) -> Correlation:
     if np.isnan(rho):
         return Correlation(rho, low, high, float("nan"), float("nan"), len(x))
     left, right = (stats.rankdata(side) - (len(x) + 1) / 2 for side in (x, y))
-    found = left @ right
+    found = float(left @ right)
     if len(x) <= _ALL_ORDERS:
-        drawn, extra = np.array(list(itertools.permutations(right))) @ left, 0
+        drawn, itself = np.array(list(itertools.permutations(right))) @ left, 0
     else:
-        drawn, extra = _drawn(left, right, np.random.default_rng(seed)), 1
-    rounding = _ROUNDING * float(np.abs(left) @ np.abs(right))
-    greater, less = (drawn >= found - rounding).sum(), (drawn <= found + rounding).sum()
-    total = len(drawn) + extra
-    return Correlation(rho, low, high, float((greater + extra) / total), float((less + extra) / total), len(x))
+        drawn, itself = _drawn(left, right, np.random.default_rng(seed)), 1
+    rounding = ROUNDING * float(np.abs(left) @ np.abs(right))
+    return Correlation(rho, low, high, *permuted(drawn, found, rounding, itself), len(x))
 
 
 def _drawn(left: Array, right: Array, generator: np.random.Generator) -> Array:

@@ -23,9 +23,9 @@ from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Records
 from classwise.core.storage import safe_name
 from classwise.metrics import accuracy, cv, mcd, overall
-from classwise.metrics.paired import holm
 from classwise.show import figures
 from classwise.show.figures import forest
+from classwise.stats.comparisons import holm
 from classwise.stats.intervals import Array
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.shared import extremes

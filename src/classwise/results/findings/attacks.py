@@ -14,6 +14,7 @@ from classwise.core.records import CLEAN, Records
 from classwise.metrics import paired
 from classwise.results.audit_result import Audit
 from classwise.results.finding import Found
+from classwise.stats import comparisons
 
 _EFFORT = {"steps", "restarts", "draws", "queries", "iterations"}  # more of these can only strengthen an attack
 _BEATS = 0.01  # share of the examples that an attack which should be weaker may break alone before it is reported
@@ -141,7 +142,7 @@ def _weaker(audit: Audit, pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[st
     Exact McNemar test of the pairs, corrected for their number by Holm.
     """
     tested = [paired.compute(audit.records.of(first), audit.records.of(second)).iloc[-1] for first, second in pairs]
-    corrected = paired.holm(np.array([row["p"] for row in tested]))
+    corrected = comparisons.holm(np.array([row["p"] for row in tested]))
     for (first, second), row, p in zip(pairs, tested, corrected, strict=True):
         if row["difference"] > 0 and p < 1 - audit.confidence:
             yield first, second, float(row["difference"]), float(p)

@@ -30,6 +30,7 @@ from classwise.results.audit_result import Audit
 from classwise.show import figures
 from classwise.show.figures import background as figure
 from classwise.show.figures.style import Chart
+from classwise.stats import comparisons
 from classwise.stats.intervals import Array, Estimate
 from classwise.studies.runner.result import Claim, StudyResult
 from classwise.studies.shared.together import EXACT, PAIRED, exact
@@ -267,7 +268,7 @@ def _gap(first: Kinship, second: Kinship, confidence: float = 1 - LEVEL) -> tupl
     (inside, total), (inside_second, total_second) = (
         (np.array(round(kin.inside * kin.errors) if kin.errors else 0), np.array(kin.errors)) for kin in (first, second)
     )
-    low, high = difference.newcombe(inside, total, inside_second, total_second, np.array(0.0), confidence)
+    low, high = comparisons.newcombe(inside, total, inside_second, total_second, np.array(0.0), confidence)
     return float(low), float(high)
 
 

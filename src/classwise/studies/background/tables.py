@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from classwise.core.records import Records
-from classwise.metrics import confusion, difference, paired
+from classwise.metrics import confusion, difference
+from classwise.stats import comparisons
 from classwise.studies.background import mask_quality
 from classwise.studies.background.views import KINDS, ORIGINAL, Views, behind_own_masks
 from classwise.studies.shared.verdicts import LEVEL
@@ -48,7 +49,7 @@ def changes(models: Mapping[str, Views], name: str) -> pd.DataFrame:
                 shown = {"model": model, "background": view, "against": against, "prediction": kind}
                 rows.append({**shown, "n": int(row["n_first"]), **_change(row), "p": row["p"]})
     table = pd.DataFrame(rows)
-    holm = table.groupby(["model", "prediction"])["p"].transform(lambda p: paired.holm(p.to_numpy()))
+    holm = table.groupby(["model", "prediction"])["p"].transform(lambda p: comparisons.holm(p.to_numpy()))
     return table.drop(columns="p").assign(**{"p (Holm)": holm})
 
 

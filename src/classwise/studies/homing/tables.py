@@ -10,8 +10,8 @@ import pandas as pd
 
 from classwise.core.errors import UserError
 from classwise.core.records import Records
-from classwise.metrics import accuracy, confound, difference, misclassified, paired, vulnerable
-from classwise.stats import intervals
+from classwise.metrics import accuracy, confound, difference, misclassified, vulnerable
+from classwise.stats import comparisons, intervals
 from classwise.stats.intervals import Array
 from classwise.studies.shared.verdicts import LEVEL
 
@@ -129,7 +129,7 @@ def changes(base: Records, without: Mapping[str, Records]) -> pd.DataFrame:
         tables.append(table.assign(without=removed))
     whole = pd.concat(tables, ignore_index=True)
     percent = {column: 100 * whole[column] for column in ("first", "second", "difference", "low", "high")}
-    whole = whole.assign(**percent, p_holm=paired.holm(whole["p"].to_numpy()))
+    whole = whole.assign(**percent, p_holm=comparisons.holm(whole["p"].to_numpy()))
     columns = {
         "n_first": "n",
         "first": "robust before (%)",

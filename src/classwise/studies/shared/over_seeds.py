@@ -20,7 +20,8 @@ import pandas as pd
 from scipy import stats
 
 from classwise.core.records import Records
-from classwise.metrics import accuracy, average, cv, difference, mcd, paired, rho, worst
+from classwise.metrics import accuracy, average, cv, difference, mcd, rho, worst
+from classwise.stats import comparisons
 from classwise.stats.intervals import Array, Estimate, ratio
 from classwise.studies.shared.together import BOOTSTRAP, PAIRED, interval, resampled, smallest
 from classwise.studies.shared.verdicts import LEVEL, Ruling, exceeds, falls_short, images
@@ -52,7 +53,7 @@ def changes(base: Runs, runs: Runs) -> pd.DataFrame:
     "gains" or "pays" where p_holm is below 0.05.
     """
     moved = _one_seed(base[0], runs[0]) if len(runs) == 1 else _estimates(_answers(runs) - _answers(base), runs[0])
-    p_holm = np.append(paired.holm(moved["p"].to_numpy()[:-1]), np.nan)
+    p_holm = np.append(comparisons.holm(moved["p"].to_numpy()[:-1]), np.nan)
     support = accuracy.counts(runs[0])[1]
     return pd.DataFrame(
         {
