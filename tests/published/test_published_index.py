@@ -78,4 +78,4 @@ def test_a_wrong_id_is_an_error_with_the_near_miss() -> None:
     with pytest.raises(UserError, match=r"unknown table or figure 'tian2021:tabel1'; did you mean 'tian2021:table1'\?"):
         published.item("tian2021:tabel1")
     with pytest.raises(UserError, match=r"did you mean 'tian2020:figure5[abef]'"):
-        published.misprints("tian2020:figure5")
+        published.item("tian2020:figure5")

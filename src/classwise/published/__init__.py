@@ -4,7 +4,7 @@
     names(), table(id), source(id)           the tables, and a line on where their numbers are from
     statements(id)                           numbers printed in the text about a table or a figure
     settings(id)                             how the paper states it was made: attacks, trainings, images
-    misprints(id), recomputed()              CV, MCD, ρ and more, recomputed from the accuracies beside them
+    item(id).misprints, recomputed()         CV, MCD, ρ and more, recomputed from the accuracies beside them
 
 Papers: `tian2021` (KDD), `tian2020` (its submission to ICLR), `li2023` (WAT), `benz2020` (a pre-registration: plans
 and two figures, no numbers). Nothing here needs torch.
@@ -12,7 +12,7 @@ and two figures, no numbers). Nothing here needs torch.
 
 from __future__ import annotations
 
-from classwise.published.index import Item, Misprint, item, items, misprints
+from classwise.published.index import Item, Misprint, item, items
 from classwise.published.numbers import names, source, statements, table
 from classwise.published.paper_settings import Settings, settings
 from classwise.published.recompute import recomputed
@@ -23,7 +23,6 @@ __all__ = [
     "Settings",
     "item",
     "items",
-    "misprints",
     "names",
     "recomputed",
     "settings",

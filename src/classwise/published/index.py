@@ -77,11 +77,6 @@ def item(name: str) -> Item:
     return _by_id()[name]
 
 
-def misprints(name: str) -> list[Misprint]:
-    """The known misprints of a table or figure, and of the text about it."""
-    return list(item(name).misprints)
-
-
 @functools.cache
 def _by_id() -> dict[str, Item]:
     papers = tomllib.loads((HOME / "index.toml").read_text(encoding="utf-8"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from classwise import metrics
-from classwise.core.format import interval, level, percent, probability, radius
+from classwise.core.format import UNKNOWN, interval, level, percent, probability, radius
 from classwise.core.records import CLEAN
 from classwise.metrics import accuracy, vulnerable
 from classwise.results.audit_result import Audit
@@ -64,6 +64,14 @@ def bar(value: float, low: float, high: float, width: int = _BAR) -> Text:
     return text.append(" " * (width - right))
 
 
+def _plain_table(headers: Iterable[str], left: Collection[str], title: str = "") -> Table:
+    """A table without lines or rows; the columns under the headers `left` are aligned left, the others right."""
+    table = Table(title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False)
+    for header in headers:
+        table.add_column(Text(header), justify="left" if header in left else "right", no_wrap=True)
+    return table
+
+
 def class_table(audit: Audit, attack: str | None = None, most: int | None = None, width: int = 80) -> Table:
     """Classes from the weakest to the strongest; with `most`, only that many from each end.
 
@@ -75,17 +83,16 @@ def class_table(audit: Audit, attack: str | None = None, most: int | None = None
     clean = accuracy.compute(audit.rows(CLEAN)).values[rows.index]
     numbers = [_numbers(row, right) for (_, row), right in zip(rows.iterrows(), clean, strict=True)]
     errors = [_most_errors(row) for _, row in rows.iterrows()]
-    headers = ("n", "clean", "robust", f"{level(audit.confidence)} CI", "p(worst)")
+    ci = f"{level(audit.confidence)} CI"
+    headers = ("n", "clean", "robust", ci, "p(worst)")
     free = width - sum(max(map(len, column)) for column in zip(headers, *numbers, strict=True)) - 7 * _GAP
     names = ("class", *rows["class"]), ("misclassified as", *(f"{other} {share}" for other, share in errors))
     wanted = [max(map(cell_len, column)) for column in names]
     length = min(max(free - sum(wanted), _SHORT_BAR), _BAR)
     mine, theirs = _fit(wanted, free - length)
 
-    table = Table(title=Text(f"Robustness by class under {name}"), title_justify="left", box=None, pad_edge=False)
-    for header in ("class", *headers[:4], "", headers[4], "misclassified as"):
-        right = header in ("n", "clean", "robust", "p(worst)")
-        table.add_column(header, justify="right" if right else "left", no_wrap=True)
+    columns = ("class", *headers[:4], "", headers[4], "misclassified as")
+    table = _plain_table(columns, ("class", ci, "", "misclassified as"), f"Robustness by class under {name}")
     for place, (_, row) in enumerate(rows.iterrows()):
         if len(rows) < len(every) and place == most:
             table.add_row(f"… {len(every) - len(rows)} more", style="dim")
@@ -143,9 +150,7 @@ def overview(audit: Audit, width: int = 80, besides: Sequence[str] = ()) -> Tabl
     names = [headers.index("attack"), headers.index("worst class")]
     room = width - sum(widths) + sum(widths[column] for column in names) - _GAP * (len(headers) - 1)
     most = dict(zip(names, _fit([widths[column] for column in names], room), strict=True))
-    table = Table(box=None, pad_edge=False)
-    for column, header in enumerate(headers):
-        table.add_column(header, justify="left" if column in names else "right", no_wrap=True)
+    table = _plain_table(headers, ("attack", "worst class"))
     for line in lines:
         table.add_row(*(_cut(cell, most[column]) if column in names else cell for column, cell in enumerate(line)))
     return table
@@ -159,13 +164,8 @@ def curve_tables(audit: Audit, most: int | None = None) -> list[Table]:
     points, areas = audit.curve(), audit.areas()
     tables = []
     for family, own in points.groupby("family", sort=False):
-        table = Table(
-            title=Text(f"Robustness along eps under {family}"), title_justify="left", box=None, pad_edge=False
-        )
-        table.add_column("class", no_wrap=True)
-        radii = own["eps"].unique()
-        for header in (*(_radius(eps) for eps in radii), "area", "median"):
-            table.add_column(header, justify="right", no_wrap=True)
+        headers = ("class", *map(_radius, own["eps"].unique()), "area", "median")
+        table = _plain_table(headers, ("class",), f"Robustness along eps under {family}")
         grid = own.pivot_table(index="class", columns="eps", values="accuracy", sort=False, dropna=False)
         mine = areas[areas["family"] == family].sort_values("area", kind="stable", na_position="last")
         for place, row in enumerate(mine.to_dict("records")):
@@ -174,7 +174,7 @@ def curve_tables(audit: Audit, most: int | None = None) -> list[Table]:
                     table.add_row(f"… {len(mine) - 2 * most} more", style="dim")
                 continue
             median = row["median_distance"]
-            far = "–" if pd.isna(median) else f"> {_radius(row['eps'])}" if median > row["eps"] else _radius(median)
+            far = UNKNOWN if pd.isna(median) else f"> {_radius(row['eps'])}" if median > row["eps"] else _radius(median)
             table.add_row(Text(row["class"]), *map(percent, grid.loc[row["class"]]), percent(row["area"]), far)
         tables.append(table)
     return tables
@@ -210,11 +210,8 @@ def show(audit: Audit, console: Console | None = None, besides: Sequence[str] = 
         split = vulnerable.compute(audit.rows())
         console.print(Text(f"Below the overall robust accuracy: {', '.join(split.vulnerable) or 'none'}."))
     meta = audit.records.meta
-    judged = (
-        {"any": "any point tried", "final": "the last iterate"}[meta.attacks[audit.attacks[0]].protocol]
-        if audit.attacks
-        else "the image"
-    )
+    protocol = meta.attacks[audit.attacks[0]].protocol if audit.attacks else ""
+    judged = {"any": "any point tried", "final": "the last iterate"}.get(protocol, "the image")
     console.print(
         f"[dim]{meta.norm} eps {radius(meta.eps)}, judged on {judged}, seed {meta.seed}, "
         f"{audit.timing.get('wall_seconds', 0):.1f} s[/]"
@@ -231,11 +228,9 @@ def show(audit: Audit, console: Console | None = None, besides: Sequence[str] = 
 def show_worst(found: SearchResult, console: Console | None = None) -> None:
     """The result of a search for the worst class: the classes with their bounds, those in question first."""
     console = console or Console()
-    title = Text("Robust accuracy on all images: estimates and bounds")
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for header in ("class", "n", "correct", "attacked", "robust", "estimate", "bounds", "worst"):
-        left = header in ("class", "bounds", "worst")
-        table.add_column(header, justify="left" if left else "right", no_wrap=True)
+    headers = ("class", "n", "correct", "attacked", "robust", "estimate", "bounds", "worst")
+    title = "Robust accuracy on all images: estimates and bounds"
+    table = _plain_table(headers, ("class", "bounds", "worst"), title)
     rows = found.by_class().sort_values(["in_question", "high"], ascending=[False, True], kind="stable")
     for row in rows.to_dict("records"):
         numbers = [str(row[key]) for key in ("n", "right", "attacked", "robust")]
@@ -252,12 +247,8 @@ def show_worst(found: SearchResult, console: Console | None = None) -> None:
 def side_by_side(audits: Mapping[str, Audit]) -> Table:
     """Class tables of several audits of the same classes next to each other, weakest first by the last of them."""
     first = next(iter(audits.values()))
-    table = Table(title=Text(f"Robustness by class under {first.headline}"), title_justify="left", box=None)
-    table.add_column("class", no_wrap=True)
-    for name in audits:
-        table.add_column("clean", justify="right")
-        table.add_column("robust", justify="right")
-        table.add_column(escape(name), no_wrap=True)
+    headers = ("class", *(header for name in audits for header in ("clean", "robust", name)))
+    table = _plain_table(headers, ("class", *audits), f"Robustness by class under {first.headline}")
     tables = [(audit.by_class(CLEAN), audit.by_class()) for audit in audits.values()]
     for row in tables[-1][1]["accuracy"].sort_values(kind="stable").index:
         cells: list[str | Text] = [Text(first.records.class_names[row])]
