@@ -125,7 +125,7 @@ class TestBeta:
         homing = np.zeros((10, 10), dtype=int)
         homing[3, 5], homing[3, 6] = 20, 100
         ((what, _, numbers),) = lower_beta(audit_with(kdd()), homing=homing)
-        assert (numbers["lower"], numbers["flips"]) == ("frog", 100)
+        assert (numbers["lower"], numbers["errors"]) == ("frog", 100)
         assert "misclassified as frog and would be correct without it" in what
         with pytest.raises(UserError, match=r"shape \(2, 2\), expected \(10, 10\)"):
             next(lower_beta(audit_with(kdd()), homing=np.eye(2)))

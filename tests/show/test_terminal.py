@@ -57,7 +57,7 @@ class TestClassTable:
         audit = audit_of({"pgd-20": [1, 3]}, (5, 5), (name, "dog"))
         lines = rendered(audit)
         assert lines[2].startswith(f"{name} ")
-        assert lines[3].rstrip().endswith(f"{name} 100%")  # dog is taken for it
+        assert lines[3].rstrip().endswith(f"{name} 100%")  # dog is misclassified as it
         text = "\n".join(lines)
         assert "has the lowest accuracy: 20.0% robust" in text
         assert f"Below the overall robust accuracy: {name}." in text

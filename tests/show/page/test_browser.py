@@ -182,7 +182,7 @@ def test_a_cell_opens_its_images_and_gives_the_focus_back(page: Any) -> None:
 
 
 def test_arrow_keys_walk_from_error_to_error(page: Any) -> None:
-    """cat is taken for dog and for the last class; its other cells hold nothing to stop at."""
+    """cat is misclassified as dog and as the last class; its other cells are empty."""
     page.execute_script('document.querySelector(\'.grid button[data-i="0"][data-j="1"]\').focus()')
     reached = []
     for key in ("\ue014", "\ue012", "\ue012"):  # arrow right, left, left

@@ -50,7 +50,7 @@ def lower_beta(audit: Audit, homing: Array | None = None) -> Found:
 
     Lowering β_j makes class j less robust, and those classes more robust that are misclassified as j. One β alone helps
     class i if the two have a one-to-one relation, see `_one_to_one`. Given only for classes below the average, and only
-    if j is the more robust of the two, since j pays. It takes an adversarially trained model: one that is known to be,
+    if j is the more robust of the two, since j loses. It takes an adversarially trained model: one that is known to be,
     or of which nothing is known and whose robust accuracy is not that of an undefended one.
 
     homing: counts H_ij of the errors i → j that vanish when the model is trained again without class j; where it is
@@ -77,9 +77,9 @@ def lower_beta(audit: Audit, homing: Array | None = None) -> Found:
             {
                 "help": names[i],
                 "lower": names[j],
-                "flips": int(errors[i, j]),
+                "errors": int(errors[i, j]),
                 "next": names[k],
-                "next_flips": int(errors[i, k]),
+                "next_errors": int(errors[i, k]),
                 "images": int(support[i]),
                 "p": p,
             },

@@ -155,7 +155,7 @@ def numbers(values: Any) -> list[float | None]:
 
 
 def slugs(names: Sequence[str]) -> list[str]:
-    """A distinct name for each class that can stand in an address: ``#class-cat``."""
+    """A distinct name for each class for use in a URL: ``#class-cat``."""
     made: list[str] = []
     used: set[str] = set()
     for place, name in enumerate(names):
