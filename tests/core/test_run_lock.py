@@ -153,7 +153,7 @@ def test_without_locks_of_the_system_a_file_is_the_lock(tmp_path: Path, monkeypa
 @pytest.mark.parametrize("work", [cw.audit, cw.find_worst, cw.train])
 def test_an_empty_folder_name_is_no_folder(work: Callable[..., Any]) -> None:
     arguments = ["desk/digits/standard"] if work is cw.train else ["lenet", "digits"]
-    with pytest.raises(UserError, match=r"out, --out\) is an empty text"):
+    with pytest.raises(UserError, match=r"out, --out\) is empty"):
         work(*arguments, out="")
 
 

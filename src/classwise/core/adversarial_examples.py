@@ -1,4 +1,4 @@
-"""Adversarial images on disk: exact, rounded to 8 bits, and whether rounding them mended the model's mistake.
+"""Adversarial images on disk: exact, rounded to 8 bits, and whether they are still misclassified when rounded.
 
 One ``.npz`` per part and attack, of the examples the attack broke:
 
@@ -6,7 +6,7 @@ One ``.npz`` per part and attack, of the examples the attack broke:
     prediction       of the rounded image                rounded     uint8, N×H×W×C, as an image file would hold it
     survives         still misclassified when rounded    clean       float32, N×C×H×W, as it was before
 
-What an attack found broken already, by the same attack at a smaller radius, is among that one's points only. Rounding
+An example that the same attack broke at a smaller radius is stored with that radius only. Rounding
 moves a pixel by up to 0.5/255, so a rounded image may lie that much outside the ball. Nothing here needs torch.
 """
 
@@ -32,9 +32,8 @@ def rounded(exact: Array) -> Array:
     return levels
 
 
-def write(path: Path, attack: str, index: Array, label: Array, prediction: Array, exact: Array, clean: Array) -> str:
-    """Store the points of a part, whole or not at all, and return the file's SHA-256; `prediction` is that of the
-    rounded images."""
+def write(path: Path, attack: str, *, index: Array, label: Array, prediction: Array, exact: Array, clean: Array) -> str:
+    """Store the images of a part atomically; return the file's SHA-256. `prediction` is that of the rounded images."""
     values = (index, label, prediction, prediction != label, exact, rounded(exact).transpose(0, 2, 3, 1), clean)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, attack=np.array(attack), **dict(zip(KEYS, values, strict=True)))
@@ -44,7 +43,7 @@ def write(path: Path, attack: str, index: Array, label: Array, prediction: Array
 
 
 def intact(path: Path, digest: str | None) -> bool:
-    """Whether a file of points is as it was written; without a digest, whether it can be read."""
+    """Whether a file is as it was written; without a digest, whether it can be read."""
     try:
         if digest is not None:
             return file_digest(path) == digest

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from classwise.core.errors import UserError
+from classwise.core.meta import AttackInfo
 from classwise.core.run_config import as_table
 from classwise.core.run_folder import AuditFolder, place_and_attack
 from classwise.core.storage import safe_name
@@ -47,27 +48,20 @@ class RecordParts:
         places = {attack: place for place, attack in map(place_and_attack, self.parts) if attack}
         return sorted(names, key=lambda name: (name != "clean", places.get(safe_name(name), len(places))))
 
-    def check_covered(
-        self, frame: pd.DataFrame, names: Sequence[str], survivors: Sequence[str], searched: bool
-    ) -> None:
-        """Raise, with what is missing or doubled, unless each attack has one row of each example it was shown.
-
-        survivors: the attacks that were shown only what no earlier one had broken.
-        searched: whether only some examples were attacked at all, by a search for the worst class.
-        """
-        problems = list(self._problems(frame, names, survivors, searched))
+    def check_covered(self, frame: pd.DataFrame, infos: Mapping[str, AttackInfo]) -> None:
+        """Raise, with what is missing or doubled, unless each attack has one row for each example it was shown."""
+        searched = any(info.settings.get("find_worst") for info in infos.values())  # then only some were attacked
+        problems = list(self._problems(frame, infos, searched))
         if problems:
-            absent = [] if searched else self._absent(names)
+            absent = [] if searched else self._absent(list(infos))
             files = f" Not there: {_some(absent)}." if absent else ""
             raise UserError(
                 f"the records in {self.folder} do not hold each example once: {'; '.join(problems)}.{files} Repeat the "
                 "audit's command, which computes what is missing; remove files that do not belong there."
             )
 
-    def _problems(
-        self, frame: pd.DataFrame, names: Sequence[str], survivors: Sequence[str], searched: bool
-    ) -> Iterator[str]:
-        rows = {name: frame[(frame["attack"] == name).to_numpy()] for name in names}
+    def _problems(self, frame: pd.DataFrame, infos: Mapping[str, AttackInfo], searched: bool) -> Iterator[str]:
+        rows = {name: frame[(frame["attack"] == name).to_numpy()] for name in infos}
         for name, own in rows.items():
             if (twice := own["index"].duplicated()).any():
                 yield f"{name} has examples twice: {_some(own['index'][twice])}"
@@ -78,19 +72,19 @@ class RecordParts:
         if count is not None and count != len(set(everything.tolist())):
             yield f"clean has {len(set(everything.tolist()))} of {count} examples"
         left = everything[(rows["clean"]["label"] == rows["clean"]["prediction"]).to_numpy()]
-        for name in (name for name in names if name != "clean"):
-            own = rows[name]
-            seen = own["index"].to_numpy()
-            expected = left if name in survivors else everything
-            if searched and name == next((n for n in names if n != "clean"), None):
+        attacks = [name for name in infos if name != "clean"]
+        for name in attacks:
+            own, seen = rows[name], rows[name]["index"].to_numpy()
+            survivors = infos[name].coverage == "standing"
+            expected = left if survivors else everything
+            if searched and name == attacks[0]:
                 expected = np.intersect1d(left, seen)
             if (missing := np.setdiff1d(expected, seen)).size:
                 yield f"{name} lacks {missing.size} of {len(expected)} examples: {_some(missing)}"
             if (other := np.setdiff1d(seen, expected)).size:
                 yield f"{name} has {other.size} examples that it was not shown: {_some(other)}"
-            left = np.setdiff1d(
-                expected if name in survivors else left, own["index"][own["label"] != own["prediction"]]
-            )
+            broken = own["index"][own["label"] != own["prediction"]]
+            left = np.setdiff1d(expected if survivors else left, broken)
 
     def _absent(self, names: Sequence[str]) -> list[str]:
         """Parts that the plan asks for and the folder lacks."""

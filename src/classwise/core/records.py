@@ -29,7 +29,7 @@ Array = npt.NDArray[Any]
 
 CLEAN = "clean"
 WORST_CASE = "worst_case"
-MOST_PROBS = 100  # classes up to which all probabilities are kept where nobody says
+MOST_PROBS = 100  # classes up to which all probabilities are kept by default
 
 #: Every column of the table with its stored type. `probs` is optional and kept apart, as a matrix.
 COLUMNS: dict[str, pa.DataType] = {
@@ -126,8 +126,8 @@ class Records:
         info = self.meta.attacks.get(attacks[0])
         if info is not None and info.coverage == "standing":
             raise UserError(
-                f"{attacks[0]} saw only the examples still standing when it ran, so its rows alone say nothing of "
-                "a class. Use records.worst_case(), or audit again with coverage 'all'."
+                f"{attacks[0]} saw only the examples that survived the attacks before it, so its rows alone say "
+                "nothing about a class. Use records.worst_case(), or audit again with coverage 'all'."
             )
         if self.frame["index"].duplicated().any():
             raise UserError(f"records of {attacks[0]} hold an example twice; each example must have one row.")
@@ -153,7 +153,7 @@ class Records:
 
     @classmethod
     def concat(cls, parts: Sequence[Records]) -> Records:
-        """Parts of one run below one another; what they cost is added up."""
+        """The parts of one run as one table; what they cost is added up."""
         probs = [part.probs for part in parts]
         whole = None if any(p is None for p in probs) else np.concatenate([p for p in probs if p is not None])
         meta = dataclasses.replace(parts[0].meta, stats=_total(part.meta.stats for part in parts), part=None)
@@ -194,9 +194,7 @@ class Records:
         if not all(ordered for _, ordered in stored):
             infos = {name: infos[name] for name in found.order(list(infos))}
             whole = dataclasses.replace(whole, meta=dataclasses.replace(whole.meta, attacks=infos))
-        survivors = [name for name, info in infos.items() if info.coverage == "standing"]
-        searched = any(info.settings.get("find_worst") for info in infos.values())
-        found.check_covered(whole.frame, list(infos), survivors, searched)
+        found.check_covered(whole.frame, infos)
         return whole
 
 
@@ -220,10 +218,10 @@ def _stored(path: Path) -> tuple[Records, bool]:
 
 
 def _joined(paths: Sequence[Path], parts: Sequence[Records]) -> Records:
-    """Several files below one another; they must be of one run."""
+    """The records of several files, which must be of one run, as one table."""
     for path, part in zip(paths, parts, strict=True):
         if part.class_names != parts[0].class_names:
-            raise UserError(f"{path} is of another run than {paths[0]}: its classes are others. Remove one of them.")
+            raise UserError(f"{path} is of another run than {paths[0]}: its classes differ. Remove one of them.")
     return parts[0] if len(parts) == 1 else Records.concat(parts)
 
 
@@ -233,6 +231,5 @@ def _total(stats: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, dict
     for part in stats:
         for attack, values in part.items():
             mine = total.setdefault(attack, {})
-            for key, value in values.items():
-                mine[key] = mine.get(key, 0) + value
+            mine |= {key: mine.get(key, 0) + value for key, value in values.items()}
     return total

@@ -38,7 +38,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def write_config(path: Path, config: Mapping[str, Any]) -> None:
-    """Store settings, whole or not at all."""
+    """Store settings atomically."""
     atomic_write_text(path, tomli_w.dumps(plain(config)))
 
 

@@ -1,8 +1,8 @@
 """One writer for each run folder: audit, search, training or study.
 
-The operating system holds the lock (flock; msvcrt on Windows), so that of a dead process is free at once, whatever
-became of its number. On a file system without locks it is a file that names its process, which is taken over when that
-process is gone from this machine. Who writes is told by ``.writer.json`` beside it: host, pid, since when.
+The operating system holds the lock (flock; msvcrt on Windows), so the lock of a process that died is free at once. On a
+file system without locks it is a file that names its process, which is taken over when that process no longer runs on
+this machine. ``.writer.json`` beside it says who writes: host, pid, since when.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from classwise.core.storage import atomic_write, sweep
 
 LOCK, WRITER = ".lock", ".writer.json"
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
-_PATIENCE = 0.2  # seconds for one who is just leaving, and for one who has not yet written who it is
+_PATIENCE = 0.2  # seconds to wait for a writer that is just finishing, or has not yet written who it is
 _held = threading.local()
 
 P = ParamSpec("P")
@@ -52,7 +52,7 @@ class Writer:
 
 
 def one_writer(function: Callable[P, R]) -> Callable[P, R]:
-    """A function that writes into the run folder `out`, if it is given one: no other process does meanwhile."""
+    """Decorate a function that writes into the run folder `out`, if it is given one: no other does meanwhile."""
 
     @functools.wraps(function)
     def alone(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -64,28 +64,28 @@ def one_writer(function: Callable[P, R]) -> Callable[P, R]:
 
 @contextlib.contextmanager
 def writing(folder: str | Path | None, wait: bool = False) -> Iterator[None]:
-    """Be the only one who writes into a run folder; another writer is an error that names it, or waited for.
+    """Hold the lock of a run folder, so that nobody else writes into it; another writer is an error that names it.
 
-    The folder is made where there is none, and removed if it is left empty. A thread that is the writer already goes
-    straight on; None is no folder and needs no lock.
+    wait: wait for the other writer instead. The folder is created if need be, and removed if it is left empty. A thread
+    that holds the lock already continues at once; None is no folder and needs no lock.
     """
     if folder is None:
         yield
         return
     if not str(folder):
-        raise UserError("the run folder (out, --out) is an empty text; give the path of a folder.")
+        raise UserError("the run folder (out, --out) is empty; give the path of a folder.")
     key = Path(folder).resolve()
     held: set[Path] = _held.__dict__.setdefault("folders", set())
     if key in held:
         yield
         return
     made = not key.exists()
-    lock = _acquired(Path(folder), wait)
+    lock = _acquire(Path(folder), wait)
     held.add(key)
     try:
         for below in (key, *(path for path in key.iterdir() if path.is_dir())):
-            sweep(below)  # nobody else writes here: what is partial is of a killed one
-        with contextlib.suppress(OSError), atomic_write(key / WRITER) as handle:  # a full disk is others' to report
+            sweep(below)  # nobody else writes here: partial files are of a process that was killed
+        with contextlib.suppress(OSError), atomic_write(key / WRITER) as handle:  # the run itself reports a full disk
             handle.write(json.dumps(asdict(Writer.this())).encode())
         yield
     finally:
@@ -98,7 +98,7 @@ def writing(folder: str | Path | None, wait: bool = False) -> Iterator[None]:
         lock.release()
 
 
-def _acquired(folder: Path, wait: bool) -> filelock.BaseFileLock:
+def _acquire(folder: Path, wait: bool) -> filelock.BaseFileLock:
     timeout = -1 if wait else _PATIENCE
     while True:
         try:
@@ -138,7 +138,7 @@ def _busy(folder: Path) -> UserError:
 
 
 def _writer(folder: Path) -> Writer | None:
-    """Who writes into the folder, as far as it has said."""
+    """The process that writes into the folder, if it has written who it is."""
     end = time.monotonic() + _PATIENCE
     while True:
         try:

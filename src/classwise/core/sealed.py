@@ -1,6 +1,6 @@
 """One table in one Parquet file, sealed: a digest of every value and of the metadata, checked when it is read.
 
-Parquet's own checksums cover the pages only; a bit that flips elsewhere can read back as other numbers.
+Parquet's own checksums cover the pages only; a bit that flips elsewhere can be read as other numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _META, _DIGEST = b"classwise", b"classwise.digest"
 
 
 def write(path: Path, columns: Mapping[str, pa.Array], meta: str) -> None:
-    """Store columns with metadata (a JSON object), whole or not at all."""
+    """Store columns with metadata (a JSON object) atomically."""
     table = pa.table(dict(columns))
     text = json.dumps({"format": _FORMAT, **json.loads(meta)}).encode()
     table = table.replace_schema_metadata({_META: text, _DIGEST: _digest(table, text).encode()})

@@ -52,7 +52,7 @@ def handling(
 def stopping() -> Iterator[None]:
     """Raise `Stopped` where a signal comes; in the middle of an import leave at once, there is nothing to save.
 
-    (An import that is cut short surfaces as any error, or is taken for a missing package by whoever tried it.)
+    (An import that is cut short surfaces as any error, or looks like a missing package to whoever tried it.)
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -61,14 +61,14 @@ def stopping() -> Iterator[None]:
             os._exit(128 + number)
         raise Stopped(number)
 
-    # What a shell has its background processes ignore stays ignored.
+    # Signals that a shell lets its background processes ignore stay ignored.
     heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     with handling(stop, heeded):
         yield
 
 
 def end_by(stop: KeyboardInterrupt) -> None:
-    """End this process by the signal that stopped it, so that who started it sees by what it ended."""
+    """End this process by the signal that stopped it, so that whoever started it sees how it ended."""
     number = exit_code(stop) - 128
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

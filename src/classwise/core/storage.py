@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, devices and pipes that are written straight, and names of files."""
+"""Atomic writes, so that a file is there complete or not at all; removing files, and naming them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from typing import IO
 
 from classwise.core.errors import UserError
 
-_PARTIAL = ".{name}.{token}.partial"  # beside the file, hidden, its own for every writer
+_PARTIAL = ".{name}.{token}.partial"  # hidden, beside the file, different for every writer
 _LEFT_BEHIND = re.compile(r"\..+\.[0-9a-f]{8}\.partial")
-_ABANDONED = 3600.0  # seconds after which a partial file is somebody's who was killed
+_ABANDONED = 3600.0  # seconds after which a partial file is taken to be of a killed process
 _LONGEST = 50  # letters of a file's name that its partial file repeats, so that no name becomes too long
 
 
@@ -29,10 +29,10 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """A file to write that appears under its name only when it is complete: written beside, synced, renamed.
 
     A symlink's target is written, and an existing file keeps its permission bits. A device, a pipe or one of this
-    process's descriptors (``/dev/stdout``) cannot be replaced: it is written straight.
+    process's descriptors (``/dev/stdout``) cannot be replaced: it is written directly.
     """
-    if (straight := _straight(path)) is not None:
-        with straight as handle:
+    if (direct := _open_directly(path)) is not None:
+        with direct as handle:
             yield handle
         return
     path = Path(os.path.realpath(path))
@@ -47,14 +47,14 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
             os.fsync(handle.fileno())
         partial.replace(path)
     finally:
-        with contextlib.suppress(OSError):  # the parent may be no folder at all; what was raised says so
+        with contextlib.suppress(OSError):  # the parent may not be a folder at all, which is raised already
             partial.unlink(missing_ok=True)
 
 
-def _straight(path: Path) -> IO[bytes] | None:
-    """What cannot be written beside and renamed, opened for writing; None for a file that is regular or not there."""
+def _open_directly(path: Path) -> IO[bytes] | None:
+    """A device, pipe or descriptor, opened for writing; None for a path that is a regular file or not there."""
     if (own := _descriptor(path)) is not None:
-        for stream in (sys.stdout, sys.stderr):  # what was printed before comes before
+        for stream in (sys.stdout, sys.stderr):  # what was printed so far comes first
             stream.flush()
         return os.fdopen(os.dup(own), "wb")
     try:
@@ -82,7 +82,7 @@ def _descriptor(path: Path) -> int | None:
 
 
 def _keep_mode(path: Path, partial: Path) -> None:
-    """Give the partial file owner and permission bits of the one it replaces, which must be one that may be written."""
+    """Give the partial file the owner and permission bits of the file it replaces, which must be writable."""
     try:
         before = path.stat()
     except FileNotFoundError:
@@ -95,15 +95,15 @@ def _keep_mode(path: Path, partial: Path) -> None:
     partial.chmod(stat.S_IMODE(before.st_mode))
 
 
-@functools.cache  # once for each folder: a run writes thousands of files into one
+@functools.cache  # once per folder: a run writes thousands of files into one
 def _sweep_old(folder: Path) -> None:
     sweep(folder, _ABANDONED)
 
 
 def sweep(folder: Path, age: float = 0.0) -> None:
-    """Remove the partial files that killed writers left in a folder, if nobody has touched them for `age` seconds."""
+    """Remove the partial files that killed processes left in a folder, if they are older than `age` seconds."""
     before = time.time() - age
-    with contextlib.suppress(OSError):  # a folder that cannot be listed, or another process that sweeps it too
+    with contextlib.suppress(OSError):  # the folder cannot be listed, or another process sweeps it too
         for path in folder.iterdir():
             if _LEFT_BEHIND.fullmatch(path.name) and path.lstat().st_mtime <= before:
                 path.unlink(missing_ok=True)
@@ -135,7 +135,7 @@ def file_digest(path: Path) -> str:
 
 
 def atomic_write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all: beside, then renamed."""
+    """Write a text file atomically; failing is an error with the remedy."""
     try:
         with atomic_write(path) as handle:
             handle.write(text.encode())

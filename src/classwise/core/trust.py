@@ -1,4 +1,4 @@
-"""Whether files may run code: only where somebody has said so.
+"""Whether files may run code: only if the user allows it.
 
 A file that looks like data (a checkpoint, a .pt) may hold a program, or name a Python file to build its model with.
 Loading either runs code, so it takes ``trust=True`` (``--trust``), or a spec that names the code itself:
@@ -18,7 +18,7 @@ _TRUSTED: ContextVar[bool] = ContextVar("trusted", default=False)
 
 @contextmanager
 def trusting(trust: bool) -> Iterator[None]:
-    """Inside, files may run code if `trust` is true, or if they might outside."""
+    """Within this context files may run code if `trust` is true, or if they might before."""
     before = _TRUSTED.set(trust or _TRUSTED.get())
     try:
         yield

@@ -89,7 +89,9 @@ def _write_points(
         prediction[rows] = verifier(x, x, y, torch.zeros(len(x), device=job.device))["prediction"].cpu().numpy()
     place = AuditFolder.images_of(path)
     try:
-        written = adversarial_examples.write(place, name, broken.positions, broken.labels, prediction, exact, clean)
+        written = adversarial_examples.write(
+            place, name, index=broken.positions, label=broken.labels, prediction=prediction, exact=exact, clean=clean
+        )
     except OSError as error:
         raise cannot_write(place, error) from error
     return {"kept": len(found), "survive_rounding": int((prediction != broken.labels).sum())}, written

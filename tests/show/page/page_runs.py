@@ -67,7 +67,9 @@ def write_images(folder: Path, audit: Audit) -> None:
     exact = before.copy()
     exact[:, 0, 0, 0] += np.float32(8 / 255)
     place = folder / "adversarial" / "01-pgd-20-00000.npz"
-    adversarial_examples.write(place, "pgd-20", index, label, broken["prediction"].to_numpy(), exact, before)
+    prediction = broken["prediction"].to_numpy()
+    columns = {"index": index, "label": label, "prediction": prediction, "exact": exact, "clean": before}
+    adversarial_examples.write(place, "pgd-20", **columns)
 
 
 def write_training(folder: Path, epochs: int = 3) -> Path:

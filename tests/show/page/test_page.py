@@ -441,8 +441,8 @@ def test_ten_classes_with_images_stay_under_five_megabytes(tmp_path: Path) -> No
         before = rng.random((len(broken), 3, 32, 32), dtype=np.float32)
         after = (before + rng.choice(np.float32([-8, 8]) / 255, before.shape)).clip(0, 1)
         place = tmp_path / run / "adversarial" / "01-pgd-20-00000.npz"
-        columns = (broken[key].to_numpy() for key in ("index", "label", "prediction"))
-        adversarial_examples.write(place, "pgd-20", *columns, after, before)
+        columns = {key: broken[key].to_numpy() for key in ("index", "label", "prediction")}
+        adversarial_examples.write(place, "pgd-20", **columns, exact=after, clean=before)
         folders.append(tmp_path / run)
     begin = time.process_time()
     out = build_page(folders, tmp_path / "page.html")

@@ -113,12 +113,3 @@ def test_files_of_two_runs_are_not_mixed(audit_of: Make, tmp_path: Path) -> None
     other = audit_of({}, (5, 5), ("ant", "bee")).records
     other.write(tmp_path / "records" / "00-clean-00009.parquet")
     assert "is of another run than" in message(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "text", ["[audit", "audit = 3", "data = []", "attacks = 1", "[attacks]\npgd = 3", "x = " + "[" * 5000, "plan = 'x'"]
-)
-def test_a_damaged_config_is_an_error(tmp_path: Path, text: str) -> None:
-    (tmp_path / "config.toml").write_text(text)
-    with pytest.raises(UserError, match=r"config\.toml is damaged \(.*--overwrite"):
-        AuditFolder(tmp_path).config()
