@@ -210,7 +210,7 @@ def test_the_conditions_are_checked():
 def test_the_update_keeps_what_the_bound_needs():
     method = Wat(protocol="paper", eta=0.3)
     state = method.init(NAMES)
-    assert method.bound(state) == {}
+    assert theorem1(state, method.eta) == {}
     rounds = [valid(), by_hand.records(clean=(LABELS, Q), wat=(LABELS, P))]
     table = []
     expected, cost = 0.0, np.zeros(K + 1)
@@ -220,7 +220,7 @@ def test_the_update_keeps_what_the_bound_needs():
         expected += float(np.dot(softmax(0.3 * cost), row))
         cost += row
         table.append(row)
-    found = method.bound(state)
+    found = theorem1(state, method.eta)
     assert found["average"] == pytest.approx(expected / 2, rel=1e-5)
     assert found["worst"] == pytest.approx(np.min(table, 0)[:K].max(), rel=1e-5)
     assert float(state["largest"]) == pytest.approx(np.max(table), rel=1e-5)

@@ -59,7 +59,7 @@ def test_an_epoch_in_one_line() -> None:
 
 def test_in_a_pipe_there_is_a_line_per_epoch_and_the_tracker_gets_its_row() -> None:
     (out, text), tracker = console(), Listener()
-    display = ProgressDisplay(4, ["pgd"], tracker, console=out)
+    display = ProgressDisplay(epochs=4, attacks=["pgd"], tracker=tracker, console=out)
     with display.running():
         display.begin_epoch(1, 10, 0)
         display.step(0.5)
@@ -73,7 +73,7 @@ def test_in_a_pipe_there_is_a_line_per_epoch_and_the_tracker_gets_its_row() -> N
 
 def test_quiet_processes_say_nothing() -> None:
     out, text = console()
-    display = ProgressDisplay(4, ["pgd"], quiet=True, console=out)
+    display = ProgressDisplay(epochs=4, attacks=["pgd"], quiet=True, console=out)
     with display.running():
         display.epoch(TrainingState(method_state={}, history=[ROW]), valid())
     assert text.getvalue() == ""
@@ -81,7 +81,7 @@ def test_quiet_processes_say_nothing() -> None:
 
 def test_on_a_terminal_there_are_a_bar_and_the_classes_of_the_last_validation() -> None:
     out, text = console(terminal=True)
-    display = ProgressDisplay(4, ["pgd"], show=True, console=out)
+    display = ProgressDisplay(epochs=4, attacks=["pgd"], show=True, console=out)
     with display.running():
         display.begin_epoch(1, 10, 3)
         display.step(0.5)

@@ -54,12 +54,7 @@ class Dafa(Trades):
         if train is None or epoch != self.warmup:
             return state
         w = state["weight"].new_tensor(class_weights(similarity(train), self.strength))
-        return {
-            **state,
-            "weight": state["weight"] * w,
-            "margin": state["margin"] * w,
-            "beta": state["beta"] / w,
-        }
+        return {**state, "weight": state["weight"] * w, "margin": state["margin"] * w, "beta": state["beta"] / w}
 
 
 def similarity(train: Records) -> Array:

@@ -74,13 +74,8 @@ class FrlRw(Trades):
         phi0 = ascend(state["phi0"], rate * gamma0, self.limit)
         phi1 = ascend(state["phi1"], 2 * rate * gamma1, self.limit)
         own = by_class(self.weight, valid.class_names, "weight").to(phi0)
-        return {
-            **state,
-            "phi0": phi0,
-            "phi1": phi1,
-            "weight": own * class_weights(phi0),
-            "weight_kl": own * class_weights(phi1),
-        }
+        weights = {"weight": own * class_weights(phi0), "weight_kl": own * class_weights(phi1)}
+        return {**state, **weights, "phi0": phi0, "phi1": phi1}
 
     def violations(self, valid: Records) -> tuple[Array, Array]:
         """γ⁰ and γ¹; 0 where a class has no examples."""

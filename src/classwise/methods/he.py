@@ -51,9 +51,7 @@ class He(Madry):
     beta: ClassValues = _BETA
 
     def inner(self) -> Attack:
-        if self.base == "trades":
-            return self.pgd(KlPgd)
-        return super().inner()
+        return self.pgd(KlPgd) if self.base == "trades" else super().inner()
 
     def init(self, class_names: Sequence[str]) -> State:
         state = super().init(class_names)

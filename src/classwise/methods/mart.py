@@ -11,8 +11,8 @@ in the boosted term, 1e-12 in the KL, 1.0000001 in its weight. So is the start, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -20,9 +20,7 @@ from torch import Tensor, nn
 from classwise.attacks.pgd import Start
 from classwise.core.losses import best_other, cross_entropy
 from classwise.methods.madry import Madry
-from classwise.methods.method import Batch, ClassValues, Loss, State, both_logits, by_class
-
-_BETA = 5.0
+from classwise.methods.method import Batch, ClassValues, Loss, State, both_logits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +28,9 @@ class Mart(Madry):
     """Fields of madry, and β, the paper's λ."""
 
     start: Start = "gaussian"
-    beta: ClassValues = _BETA
+    beta: ClassValues = 5.0
 
-    def init(self, class_names: Sequence[str]) -> State:
-        return {**super().init(class_names), "beta": by_class(self.beta, class_names, "beta", _BETA)}
+    class_wise: ClassVar[tuple[str, ...]] = (*Madry.class_wise, "beta")
 
     def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
         z, z_adv = both_logits(model, batch, state)

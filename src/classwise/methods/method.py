@@ -9,6 +9,7 @@ every checkpoint.
 A method of your own is a frozen dataclass derived from `Method` or from another method, in any file:
 ``method.name = "hard.py:Hard"``. Its hooks, in the order they are called; only `loss` has no default.
 
+    class_wise                                   class attribute: the fields with a value for each class
     fine_tunes, validates_first, reads_probs     class attributes: what the training must provide
     init(class_names)                            once: the state before the first epoch
     validation(), needs_validation()             once: attacks on the held-out images, whether any must be held out
@@ -94,6 +95,9 @@ class Method:
     margin: ClassValues = 1.0
     temperature: PositiveClassValues = 1.0
 
+    #: The fields that are one value or one for each class; `init` makes a vector of each.
+    class_wise: ClassVar[tuple[str, ...]] = ("weight", "margin", "temperature")
+
     #: Whether it starts from a robust model: the recipe must then give model.weights.
     fine_tunes: ClassVar[bool] = False
 
@@ -119,8 +123,9 @@ class Method:
         return 0
 
     def init(self, class_names: Sequence[str]) -> State:
-        """The state before the first epoch."""
-        return {name: by_class(getattr(self, name), class_names, name) for name in ("weight", "margin", "temperature")}
+        """The state before the first epoch: the class-wise fields; classes missing in a mapping have the default."""
+        defaults = {name: getattr(type(self), name) for name in self.class_wise}
+        return {name: by_class(getattr(self, name), class_names, name, defaults[name]) for name in self.class_wise}
 
     def attack(self, model: nn.Module, batch: Batch, state: State) -> Tensor:
         """x', the images to train on. The model is in train mode and must stay so; `batch.fast` is in eval mode."""
@@ -143,11 +148,11 @@ class Method:
         return state
 
 
-def by_class(values: ClassValues, class_names: Sequence[str], where: str, otherwise: float | None = None) -> Tensor:
-    """One value per class, float32. Classes that a mapping leaves out get its "*", else `otherwise`, else 1."""
+def by_class(values: ClassValues, class_names: Sequence[str], where: str, otherwise: float = 1.0) -> Tensor:
+    """One value per class, float32. Classes that a mapping leaves out get its "*", else `otherwise`."""
     count = len(class_names)
     if isinstance(values, Mapping):
-        others = spec.number(values.get("*", 1.0 if otherwise is None else otherwise))
+        others = spec.number(values.get("*", otherwise))
         full = torch.full((count,), others)
         for name, value in values.items():
             if name != "*":

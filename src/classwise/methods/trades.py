@@ -10,7 +10,6 @@ it; `passes=3` does the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -22,7 +21,7 @@ from classwise.attacks.kl_pgd import KlPgd
 from classwise.attacks.pgd import Start
 from classwise.core.losses import cross_entropy, kl
 from classwise.methods.madry import Madry
-from classwise.methods.method import Batch, ClassValues, Loss, State, both_logits, by_class
+from classwise.methods.method import Batch, ClassValues, Loss, State, both_logits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +32,13 @@ class Trades(Madry):
     beta: ClassValues = 6.0
     passes: Literal[2, 3] = 2
 
+    class_wise: ClassVar[tuple[str, ...]] = (*Madry.class_wise, "beta")
+
     #: What goes through the network first; batch-norm's running statistics depend on it, the loss does not.
     first_pass: ClassVar[Literal["clean", "adversarial"]] = "clean"
 
     def inner(self) -> Attack:
         return self.pgd(KlPgd)
-
-    def init(self, class_names: Sequence[str]) -> State:
-        usual = type(self).beta
-        return {**super().init(class_names), "beta": by_class(self.beta, class_names, "beta", float(usual))}  # type: ignore[arg-type]
 
     def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
         z, z_adv = both_logits(model, batch, state, self.first_pass)

@@ -89,25 +89,8 @@ class Wat(Trades):
         }
         return {**state, **{name: value.to(state["weight"]) for name, value in new.items()}}
 
-    def bound(self, state: State) -> dict[str, float]:
-        """Theorem 1 for the run so far; see `theorem1`."""
-        return theorem1(state, self.eta)
-
     def remarks(self, state: State) -> tuple[str, ...]:
-        return (*self._theorem1(state), *_theorem2(state))
-
-    def _theorem1(self, state: State) -> tuple[str, ...]:
-        found = self.bound(state)
-        if not found:
-            return ()
-        met = (
-            "its conditions hold" if found["holds"] else f"its conditions do not hold (ηM = {found['scaled_eta']:.2g})"
-        )
-        return (
-            f"Theorem 1 on this run's validation losses: the worst class's loss is {found['worst']:.3f}, the bound "
-            f"{found['bound']:.3f} = {found['average']:.3f} + {found['regret']:.3f}; {met}; without them its average "
-            f"loss is at most {found['always']:.3f}.",
-        )
+        return (*_describe_theorem1(state, self.eta), *_describe_theorem2(state))
 
     def _example_weights(self, w: Tensor, train: Records | None) -> Tensor:
         """What an example of each class weighs, from w_1 … w_K, w_0."""
@@ -194,7 +177,19 @@ def theorem2(state: State, delta: float = DELTA) -> dict[str, float]:
     }
 
 
-def _theorem2(state: State) -> tuple[str, ...]:
+def _describe_theorem1(state: State, eta: float) -> tuple[str, ...]:
+    found = theorem1(state, eta)
+    if not found:
+        return ()
+    met = "its conditions hold" if found["holds"] else f"its conditions do not hold (ηM = {found['scaled_eta']:.2g})"
+    return (
+        f"Theorem 1 on this run's validation losses: the worst class's loss is {found['worst']:.3f}, the bound "
+        f"{found['bound']:.3f} = {found['average']:.3f} + {found['regret']:.3f}; {met}; without them its average "
+        f"loss is at most {found['always']:.3f}.",
+    )
+
+
+def _describe_theorem2(state: State) -> tuple[str, ...]:
     found = theorem2(state)
     if not found:
         return ()

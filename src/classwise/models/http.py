@@ -61,7 +61,7 @@ class _Backoff(urllib3.Retry):
         return made
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Http:
     """A function from a batch of images to scores.
 

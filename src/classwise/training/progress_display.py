@@ -25,7 +25,7 @@ from classwise.training.tracking import Tracker
 _MOST = 12  # classes shown; of more, the weakest
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ProgressDisplay:
     """Shows a training on the terminal and passes its history to the trackers. Quiet processes show nothing."""
 
@@ -38,7 +38,6 @@ class ProgressDisplay:
     _bars: Progress | None = None
     _live: Live | None = None
     _task: Any = None
-    _table: Table | None = None
 
     @contextmanager
     def running(self) -> Iterator[None]:

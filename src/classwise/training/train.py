@@ -96,7 +96,13 @@ def train(
         known = plain(chosen.settings())
         resumed = start.epoch if start.history else None
         tracker = open_trackers(trackers if processes.first else (), folder, folder.name, known, resumed)
-        display = ProgressDisplay(chosen.train.epochs, training.attacks, tracker, progress, quiet=not processes.first)
+        display = ProgressDisplay(
+            epochs=chosen.train.epochs,
+            attacks=training.attacks,
+            tracker=tracker,
+            show=progress,
+            quiet=not processes.first,
+        )
         with display.running():
             fit(training, start, display)
         processes.wait()
