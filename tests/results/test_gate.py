@@ -116,7 +116,7 @@ class TestCheck:
 
 class TestConfident:
     def test_asks_the_unfavourable_bound(self, audit: Audit) -> None:
-        """20 of 100: Wilson's 95% interval is [0.1334, 0.2888], Clopper and Pearson's lower bound 0.1267."""
+        """20 of 100: Wilson's 95% CI is [0.1334, 0.2888], Clopper and Pearson's lower bound 0.1267."""
         cat = gate.check(audit, ["class[cat]>=0.15", "class[cat]>=0.13", "class[cat]<=0.25", "class[cat]<=0.29"], True)
         assert [outcome.passed for outcome in cat] == [False, True, False, True]
         assert cat[0].value == pytest.approx(0.1334, abs=1e-4)

@@ -124,7 +124,7 @@ def test_claims_are_judged_by_intervals(judged: Callable[..., dict[str, studies.
     pair = "Of the white-box attacks fgsm and pgd the stronger gains mainly on vulnerable classes."
     held = judged(fgsm=[160, 120, 80], pgd=[150, 90, 30])
     assert {claim.verdict for claim in held.values()} == {"held"}
-    assert "pgd takes 15.0 points more than fgsm, slope -0.50" in held[pair].numbers
+    assert "pgd breaks 15.0 points more than fgsm, slope -0.50" in held[pair].numbers
     assert judged(fgsm=[160, 120, 80], pgd=[60, 90, 75])[pair].verdict == "did not hold"
     assert judged(fgsm=[160, 120, 80], pgd=[140, 100, 60])[pair].verdict == "not decided here"
 

@@ -46,10 +46,10 @@ def test_changes_are_paired_with_the_recipes_own_beta(found: Found) -> None:
     np.testing.assert_allclose(robust, 100 * cw.Audit.load(out / "jobs" / "beta-6-audit").by_class()["accuracy"])
 
 
-def test_the_partner_is_who_is_most_often_taken_for_the_class(found: Found) -> None:
+def test_the_partner_is_most_often_misclassified_as_the_class(found: Found) -> None:
     out, result = found
     taken = cw.Audit.load(out / "jobs" / "beta-6-audit").confusion(rates=True)["8"].drop("8")
-    partners = result.tables["partners"].set_index("class")["taken for it (%)"]
+    partners = result.tables["partners"].set_index("class")["misclassified as it (%)"]
     np.testing.assert_allclose(partners, 100 * taken[partners.index])
     assert partners.is_monotonic_decreasing
     base = cw.Audit.load(out / "jobs" / "beta-6-audit").rows()

@@ -43,7 +43,7 @@ def test_both_scenarios_are_judged(found: Found) -> None:
     out, result = found
     nothing_decided(result)
     assert [claim.text for claim in result.claims] == [
-        "equal: the classes come closer together in robustness.",
+        "equal: the classes become more equal in robustness.",
         "equal: some classes pay.",
         "protect-8: 8 becomes more robust.",
         "protect-8: other classes pay.",

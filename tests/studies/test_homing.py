@@ -39,7 +39,7 @@ def made(names: tuple[str, ...], rows: list[tuple[int, str, str]]) -> Records:
 
 
 def answers(names: tuple[str, ...], **predictions: str) -> Records:
-    """Records of the ten images of this file, by class the letters of what each is taken for."""
+    """Records of the ten images of this file, by class the letters of what each is misclassified as."""
     begin, full = {"cat": 0, "dog": 6, "car": 8}, {"t": "cat", "d": "dog", "r": "car"}
     rows = [
         (begin[own] + place, own, full[letter])
@@ -100,7 +100,7 @@ def test_changes_are_paired_by_image_and_class_name() -> None:
 def test_advice_names_no_class_to_weaken_if_the_gain_may_be_chance() -> None:
     found = tables.advice(BASE, tables.changes(BASE, WITHOUT)).set_index("class")
     assert found.loc["cat", "most helped by"] == "dog"
-    assert found.loc["cat", "weaken"] == "none for certain"
+    assert found.loc["cat", "weaken"] == "none (not significant)"
 
 
 def test_advice_names_the_class_whose_absence_helps() -> None:
@@ -120,7 +120,7 @@ def test_most_come_home_is_judged_by_its_interval(home: int, verdict: str) -> No
     most, other, _ = claims.claims(base, tables.fates(base, {"dog": made(("cat", "car"), rows)}))
     assert most.verdict == verdict
     assert f"{home} of {size}" in most.numbers
-    assert (other.verdict, other.numbers) == ("not decided here", "needs retrainings without two classes at least")
+    assert (other.verdict, other.numbers) == ("not decided here", "needs trainings without at least two classes")
 
 
 def test_leaving_out_any_class_is_the_control() -> None:

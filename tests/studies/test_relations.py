@@ -1,4 +1,4 @@
-"""Who is taken for whom, on small models and on records made by hand."""
+"""Which classes are confused with each other, on small models and on records made by hand."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def test_symmetry_and_pairs_are_those_of_the_audits(found: Found) -> None:
     assert table.loc[("madry", "pgd-2"), "errors"] == (~rows.correct).sum()
     top = result.tables["pairs"].query("model == 'madry'").iloc[0]
     shares = cw.Audit.load(out / "jobs" / "madry-audit").confusion("pgd-2", rates=True)
-    assert top["share (%)"] == pytest.approx(100 * shares.loc[top["class"], top["taken for"]])
+    assert top["share (%)"] == pytest.approx(100 * shares.loc[top["class"], top["misclassified as"]])
     both = shares.to_numpy() + shares.to_numpy().T
     np.fill_diagonal(both, 0)
-    assert top["share (%)"] + top["other way (%)"] == pytest.approx(100 * both.max())
+    assert top["share (%)"] + top["reverse (%)"] == pytest.approx(100 * both.max())
 
 
 def test_groups_are_those_of_the_metric(found: Found) -> None:
@@ -96,7 +96,7 @@ def test_confusion_inside_superclasses(models: dict[str, Path]) -> None:
 
 
 def test_confusion_in_a_ring_across_superclasses(models: dict[str, Path]) -> None:
-    """Each class is taken for the next but two, which is in the other superclass, and never the other way."""
+    """Each class is misclassified as the next but two, which is in the other superclass, and never the other way."""
     shift = np.array([3, 4, 5, 1, 2, 0])
     counts = np.full((6, 6), 0)
     counts[np.arange(6), np.arange(6)] = 50

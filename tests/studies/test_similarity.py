@@ -41,8 +41,8 @@ def test_confusion_is_the_audits(found: tuple[Path, studies.StudyResult]) -> Non
     out, result = found
     rates = cw.Audit.load(out / "jobs" / "madry-audit").confusion(rates=True)
     for row in result.tables["pairs"].to_dict("records"):
-        assert row["first into second (%)"] == pytest.approx(100 * rates.loc[row["first"], row["second"]])
-        assert row["second into first (%)"] == pytest.approx(100 * rates.loc[row["second"], row["first"]])
+        assert row["first as second (%)"] == pytest.approx(100 * rates.loc[row["first"], row["second"]])
+        assert row["second as first (%)"] == pytest.approx(100 * rates.loc[row["second"], row["first"]])
 
 
 def test_the_correlation_is_spearmans_over_unordered_pairs(found: tuple[Path, studies.StudyResult]) -> None:

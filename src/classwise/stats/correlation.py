@@ -40,7 +40,7 @@ class Correlation:
         """In words; a number that does not exist is not shown as one."""
         if np.isnan(self.rho):
             return "Spearman undefined, one side being the same everywhere"
-        ends = f"95% interval {self.low:.2f} to {self.high:.2f}" if np.isfinite(self.low) else "no interval"
+        ends = f"95% CI {self.low:.2f} to {self.high:.2f}" if np.isfinite(self.low) else "no interval"
         return f"Spearman {self.rho:.2f}, {ends}"
 
 

@@ -1,4 +1,4 @@
-"""Studies, one file each; the file's name is the study's name. What they are made with has folders of its own.
+"""Studies, one file or folder each, which gives the study its name; `runner` and `shared` are what they are made with.
 
     studies.run(studies.parse("weight-norm", {"model": ["runs/trades/best.pt"]}), "runs/norms")
 

@@ -1,14 +1,14 @@
 """Does every attack find the same weak classes, and do stronger attacks gain mainly there? (Tian et al. 2021, Table 1.)
 
-Any models under any attacks, class by class. Whether a stronger attack gains mainly on vulnerable classes is the slope
-b of the loss of robustness l_c on the robustness under the weaker attack x_c, over the classes c: negative if the
-vulnerable lose most. Both hold the errors of the same finite images, so that the plain regression of one on the other
-is bent (regression to the mean). The images are therefore cut into halves A and B, and
+Any models under any attacks, class by class. Whether a stronger attack gains mainly on vulnerable classes is measured
+by the slope b of the loss of robustness l_c on the robustness under the weaker attack x_c, over the classes c: negative
+if the vulnerable classes lose most. Both contain the sampling errors of the same images, so that the plain regression
+of one on the other is biased (regression to the mean). The images are therefore split into halves A and B, and
 
     b = (cov(x_A, l_B) + cov(x_B, l_A)) / (2 cov(x_A, x_B)),        cov over the classes,
 
-in which no product holds one error twice: x of one half is an instrument for that of the other (Wald 1940). The
-interval is over the draw of images, for these classes.
+in which no product contains the same error twice: x of one half is an instrument for that of the other (Wald 1940).
+The interval is over the sampling of images, for these classes.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _SOURCE = "tian2021:table1"
 class Attacks(OfModels):
     """Defences against attacks, class by class.
 
-    attack: as often as you like. surrogate: the standardly trained model that transfer crafts on, a checkpoint or one
-    of the models by name, which then is only that. slow_per_class: images of each class for cw and nattack. protocol:
-    "final" judges the last step alone, as the papers do.
+    attack: as often as you like. surrogate: the model with standard training that transfer attacks are crafted on, a
+    checkpoint or the name of one of the models, which then is not attacked itself. slow_per_class: images of each class
+    for cw and nattack. protocol: "final" judges the last step alone, as the papers do.
     """
 
     attack: tuple[str, ...] = ("fgsm", "pgd-20", "cw", "transfer", "nattack")
@@ -99,8 +99,8 @@ class Attacks(OfModels):
             return chosen, list(named.values())
         if not Path(self.surrogate.partition("=")[2] or self.surrogate).exists():
             raise UserError(
-                f"transfer crafts on a standardly trained model, and {self.surrogate!r} is none: give --surrogate "
-                f"one of {', '.join(named)}, or a checkpoint; or name the attacks you want without transfer."
+                f"transfer crafts on a model with standard training, and there is no {self.surrogate!r}: give "
+                f"--surrogate one of {', '.join(named)}, or a checkpoint; or leave transfer out of --attack."
             )
         same = Setting(found[0].data, found[0].eps, found[0].norm)
         return from_checkpoint(self.surrogate, same), found
@@ -130,11 +130,11 @@ class Attacks(OfModels):
         claims = []
         for first, second in itertools.combinations(self.attack, 2):
             if _white(first) != _white(second):
-                continue  # the papers compare like with like
+                continue  # the papers compare attacks of the same kind
             own = gains[gains["weaker"].isin([first, second]) & gains["stronger"].isin([first, second])]
             numbers = "; ".join(
-                f"{row['model']}: {row['stronger']} takes {row['loss']:.1f} points more than {row['weaker']}, "
-                + _slope_said(row["slope"], row["low"], row["high"])
+                f"{row['model']}: {row['stronger']} breaks {row['loss']:.1f} points more than {row['weaker']}, "
+                + _describe_slope(row["slope"], row["low"], row["high"])
                 for row in own.to_dict("records")
             )
             kind = "white-box" if _white(first) else "black-box"
@@ -171,7 +171,7 @@ def gain_slope(
 ) -> tuple[float, float, float, float]:
     """The slope b of this module's docstring, its interval, and the plain least-squares slope on all images beside it.
 
-    NaN where the robustness of the classes cannot be told apart: the halves' covariance is not surely positive.
+    NaN if the classes do not differ significantly in robustness: the halves' covariance is not positive.
     """
     shared = _only(weaker, stronger)
     parts = halves([weaker, shared, stronger])
@@ -185,7 +185,8 @@ def gain_slope(
 
 
 def _slope(first: Array, second: Array) -> Array:
-    """b of every draw; a half holds, along its second axis, the weaker attack, it on shared images, the stronger."""
+    """b of every draw; along a half's second axis are the weaker attack, the same on shared images, and the
+    stronger."""
     (x_a, l_a), (x_b, l_b) = ((half[:, 0], half[:, 1] - half[:, 2]) for half in (first, second))
     known = np.isfinite(x_a + l_a + x_b + l_b)  # a class must be measured in both halves
     x_a, l_a, x_b, l_b = (np.where(known, part, np.nan) for part in (x_a, l_a, x_b, l_b))
@@ -195,7 +196,7 @@ def _slope(first: Array, second: Array) -> Array:
 
 
 def _only(rows: Records, other: Records) -> Records:
-    """The rows of images that the other run holds too."""
+    """The rows of images that the other run has too."""
     return rows.take(np.flatnonzero(np.isin(rows.index, other.index)))
 
 
@@ -204,7 +205,7 @@ def _summary(model: str, attack: str, rows: Records) -> dict[str, Any]:
     row = {"model": model, "attack": attack, "images": total.support, "total": 100 * total.value}
     row |= {"low": 100 * total.low, "high": 100 * total.high, "cv_percent2": cv.compute(rows)}
     row |= {"mcd": 100 * mcd.compute(rows), "worst": values.class_names[values.worst]}
-    return {**row, **by_name(rows), **row} if rows.num_classes <= WIDEST else row  # row last: its names are its own
+    return {**row, **by_name(rows), **row} if rows.num_classes <= WIDEST else row  # row last, so that its columns win
 
 
 def _by_class(model: str, attack: str, rows: Records) -> pd.DataFrame:
@@ -213,7 +214,7 @@ def _by_class(model: str, attack: str, rows: Records) -> pd.DataFrame:
 
 
 def _agreements(runs: Runs, models: Sequence[str], attacks: Sequence[str]) -> pd.DataFrame:
-    """How far the classes' order is the same: mean and least Spearman of every two, and Kendall's W that follows."""
+    """How well the orders of the classes agree: mean and least pairwise Spearman, and Kendall's W."""
     groups = {f"attacks on {m}": [runs[m, a] for a in attacks] for m in models}
     groups |= {f"models under {a}": [runs[m, a] for m in models] for a in attacks}
     rows = []
@@ -226,7 +227,7 @@ def _agreements(runs: Runs, models: Sequence[str], attacks: Sequence[str]) -> pd
 
 
 def _extremes(runs: Runs) -> list[Claim]:
-    """Is the same class the least, and the same the most robust one in every setting?"""
+    """Is the same class the least robust in every setting, and the same class the most robust?"""
     counts = [accuracy.counts(rows) for rows in runs.values()]
     names, sample = next(iter(runs.values())).class_names, images(smallest(*runs.values()))
     return [
@@ -236,18 +237,18 @@ def _extremes(runs: Runs) -> list[Claim]:
 
 
 def _always(settings: Sequence[extremes.Counts], names: Sequence[str], which: str, sample: Sample) -> Claim:
-    """settings: of each class in each setting what counts for robustness, or against it."""
+    """settings: counts of robust images of each class in each setting, or of broken ones for the most robust class."""
     chosen, p, p_none = extremes.always_least(settings)
     lowest = [np.flatnonzero(shares == np.nanmin(shares)) for shares in (ratio(*counts) for counts in settings)]
     seen = sum(chosen in places for places in lowest)
-    numbers = f"{names[chosen]}: in {seen} of {len(settings)} settings, p = {p:.2g}; that no class is, p = {p_none:.2g}"
+    numbers = f"{names[chosen]}: in {seen} of {len(settings)} settings, p = {p:.2g}; that none is, p = {p_none:.2g}"
     ruling = tails(p, p_none, test=extremes.TEST, sample=sample)
     return Claim(_SOURCE, f"One class is the {which} robust in all settings.", ruling, numbers)
 
 
-def _slope_said(slope: float, low: float, high: float) -> str:
+def _describe_slope(slope: float, low: float, high: float) -> str:
     if not np.isfinite(slope):
-        return "no slope: the classes cannot be told apart"
+        return "no slope: the classes do not differ enough"
     return f"slope {slope:.2f} ({low:.2f} to {high:.2f})"
 
 
@@ -260,7 +261,7 @@ def _needs_surrogate(attack: str) -> bool:
 
 
 def _white(attack: str) -> bool:
-    """Whether the attack sees the model's gradient."""
+    """Whether the attack uses the model's gradient."""
     if _name(attack) in names():
         return bool(attack_class(_name(attack))().needs_gradient)
     return any(each.needs_gradient for each in parse(attack).values())

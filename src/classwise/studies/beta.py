@@ -1,10 +1,11 @@
-"""Does one class's β of TRADES move the robustness of another? (Tian et al. 2021, Figure 4c.)
+"""Does one class's β of TRADES change the robustness of another? (Tian et al. 2021, Figure 4c.)
 
     loss = (1/B) Σ CE(z(x), y) + β_y KL(p(x) ‖ p(x'))        β_y = `beta` for the named classes, else the recipe's
 
-The paper lowers the β of dog from 6 to 0.5: dog loses robustness and cat, which is most often taken for a dog, gains.
-Here a class's partner is the one that the base model most often takes for it under attack, and all classes are ranked
-by that: who is taken for the class whose β falls should gain most.
+The paper lowers the β of dog from 6 to 0.5: dog loses robustness and cat, which is most often misclassified as dog,
+gains. Here a class's partner is the one that the base model most often misclassifies as it under attack, and all
+classes are ranked by that: the more often a class is misclassified as the one with the lower β, the more it should
+gain.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Beta(Variants):
         )
 
     def notes(self) -> tuple[str, ...]:
-        """What the intervals leave out, and what is not the paper's attack."""
+        """What the intervals do not cover, and an attack that is not the paper's."""
         here = "" if all(map(is_the_papers, self.attack)) else ", ".join(self.attack)
         return (*super().notes(), *([PAPERS_ATTACK.format(here)] if here else ()))
 
@@ -92,7 +93,7 @@ class Beta(Variants):
 
 
 def _partners(runs: Sequence[Records], names: Sequence[str]) -> pd.Series:
-    """Per other class the share of its images that the base takes for the named ones, the largest first."""
+    """For each other class the share of its images that the base misclassifies as the named ones, the largest first."""
     rates = np.mean([confusion.rates(run) for run in runs], axis=0)
     classes = runs[0].class_names
     into = rates[:, [classes.index(name) for name in names]].sum(axis=1)
@@ -101,16 +102,16 @@ def _partners(runs: Sequence[Records], names: Sequence[str]) -> pd.Series:
 
 
 def _ranking(changes: pd.DataFrame | None, partners: pd.Series) -> pd.DataFrame:
-    """The other classes by how often they are taken for the swept ones, with what the lowest β changes in them."""
-    table = pd.DataFrame({"class": partners.index, "taken for it (%)": 100 * partners.to_numpy()})
+    """The other classes by how often they are misclassified as the swept ones, and how the lowest β changes them."""
+    table = pd.DataFrame({"class": partners.index, "misclassified as it (%)": 100 * partners.to_numpy()})
     if changes is not None:
         table["change at lowest (points)"] = [100 * change_of(changes, name).value for name in partners.index]
     return table
 
 
 def _claims(runs: Mapping[float, Sequence[Records]], names: Sequence[str], lowest: float, base: float) -> list[Claim]:
-    """Who is the partner, and whom the others are misclassified as, is seen on one half of the images, and who gains on
-    the other: an image that the base happens to get wrong would otherwise count as both."""
+    """The partner and the confusion rates are estimated on one half of the images, the gains on the other: an image
+    that the base happens to get wrong would otherwise count for both."""
     source, from_to, seeds = "tian2021:figure4c", f"β from {base:g} to {lowest:g}", len(runs[base])
     whole = over_seeds.changes(runs[base], runs[lowest])
     claims = []
@@ -125,7 +126,9 @@ def _claims(runs: Mapping[float, Sequence[Records]], names: Sequence[str], lowes
         partner = str(partners.index[0])
         gain = change_of(changes, partner)
         text = f"It makes {partner}, most often misclassified as {' or '.join(names)}, more robust."
-        numbers = f"{from_to}: {points(gain)}; misclassified so {partners.iloc[0]:.1%}, on the other half of the images"
+        numbers = (
+            f"{from_to}: {points(gain)}; misclassification rate {partners.iloc[0]:.1%}, on the other half of the images"
+        )
         claims.append(Claim(source, text, over_seeds.rises(gain, seeds), numbers))
         found = rank_test(partners.to_numpy(), np.array([change_of(changes, name).value for name in partners.index]))
         sample = (images(smallest(*runs[base], *runs[lowest])), classes(found.n))

@@ -1,9 +1,9 @@
-"""Does adversarial training part the classes more than standard training? (Tian et al. 2021, Figure 1 and Table 5.)
+"""Does adversarial training widen the gap between classes? (Tian et al. 2021, Figure 1 and Table 5.)
 
 For each data set a standard model and adversarially trained ones: accuracy and robustness of every class, over the
 epochs (on test images, where the trainings keep their epochs: train.keep) and at the end; CV and MCD of the standard
-model's clean accuracy beside those of the others' robustness; and whether the order of the classes is the same (Tian
-et al. 2020, Figure 7; Benz et al. 2020, Figures 1 and 2; Li and Liu 2023, Figure 2).
+model's clean accuracy compared with those of the others' robustness; and whether the order of the classes is the same
+(Tian et al. 2020, Figure 7; Benz et al. 2020, Figures 1 and 2; Li and Liu 2023, Figure 2).
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from classwise.studies.shared.under_attack import UnderAttack
 from classwise.studies.shared.verdicts import Sample, classes, either, exceeds, falls_short, images
 from classwise.training.history import accuracies
 
-_FAR = 0.1  # below the average, as a fraction: the papers' worst classes lie 20 points below it
-_ALIKE = 0.5  # rank correlation above which two orders count as alike
+_FAR = 0.1  # below the average, as a fraction: the papers' worst classes are 20 points below it
+_SIMILAR = 0.5  # rank correlation above which two orders count as similar
 _HELD_OUT = (
     "The curves over the epochs of {} are of images held out from training. With --set train.keep=all every epoch is "
     "kept and audited on the test images."
 )
 _BOUNDS = "simultaneous exact bounds of the classes (Šidák)"
-_NOTABLE = 0.01  # a smaller gap between classes, as a fraction, is none
+_NOTABLE = 0.01  # a gap between classes that counts, as a fraction
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassBias(UnderAttack):
-    """Standard against adversarial training, class by class.
+    """Standard and adversarial training, class by class.
 
     Give for each data set one standard model and at least one other, as models or recipes, of several data sets at once
     if you like. standard: the word in a model's name that says it is the standard one, as in mnist-standard. attack:
@@ -98,7 +98,7 @@ class ClassBias(UnderAttack):
         )
 
     def _off_average(self, audits: Mapping[str, Audit]) -> dict[str, Chart]:
-        """How far each class is off the average, of the models of each data set (Benz et al. 2020, Figures 1 and 2)."""
+        """Each class's distance from the average, by data set (Benz et al. 2020, Figures 1 and 2)."""
         by_data: dict[str, dict[str, dict[str, Records]]] = {}
         for model in self.models():
             by_data.setdefault(model.data, {})[model.name] = _kinds(audits[model.name])
@@ -134,7 +134,7 @@ class ClassBias(UnderAttack):
 
 @dataclass(frozen=True)
 class _Comparison:
-    """An adversarially trained model beside the clean records of the standard one, `base`."""
+    """An adversarially trained model compared with the clean records of the standard one, `base`."""
 
     model: ModelUnderStudy
     audit: Audit
@@ -146,7 +146,7 @@ class _Comparison:
 
     @functools.cached_property
     def wider(self) -> dict[str, widening.Widening]:
-        """How much further apart the classes lie than the standard model's, in clean accuracy and in robustness."""
+        """How much more the classes differ than the standard model's, in clean accuracy and in robustness."""
         return {kind: widening.compute(rows, self.base) for kind, rows in _kinds(self.audit).items()}
 
     def order(self, rows: Records, base: Records | None = None) -> Correlation:
@@ -154,18 +154,18 @@ class _Comparison:
         return rank_test(accuracy.compute(rows).values, accuracy.compute(self.base if base is None else base).values)
 
     def _same_order(self) -> Claim:
-        """An image that is hard for both models makes their orders alike, and so do few images make them unlike: the
-        claim is judged on different images for each model, its contrary on the same ones."""
+        """An image that is hard for both models makes their orders more similar, and few images make them less similar:
+        the claim is tested on different images for each model, its contrary on the same ones."""
         first, second = halves([self.robust, self.base])
         apart, whole = self.order(first[0], second[1]), self.order(self.robust)
         test, sample = "Bonett and Wright's interval of Spearman's ρ over the classes", classes(whole.n)
         enough = (images(smallest(self.robust, self.base)), sample)
         return Claim(
             "tian2020:figure7",
-            f"The order of the classes of {self._of} is almost that of standard training (ρ above {_ALIKE:g}).",
+            f"The order of the classes of {self._of} is almost that of standard training (ρ above {_SIMILAR:g}).",
             either(
-                exceeds(apart.low, apart.high, _ALIKE, test=test, sample=enough),
-                falls_short(whole.low, whole.high, _ALIKE, test=test, sample=enough),
+                exceeds(apart.low, apart.high, _SIMILAR, test=test, sample=enough),
+                falls_short(whole.low, whole.high, _SIMILAR, test=test, sample=enough),
             ),
             f"{whole}; between two halves of the images {apart}",
         )
@@ -199,7 +199,7 @@ class _Comparison:
         ruling = exceeds(gap.low, gap.high, _NOTABLE, test=_BOUNDS, sample=sample)
         yield Claim("tian2021:figure1", text, ruling, f"MCD {_points(gap)}")
         below = _below_average(self.robust)
-        text = f"The worst class of {of} lies far ({100 * _FAR:g} points) below the average in robustness."
+        text = f"The worst class of {of} is far ({100 * _FAR:g} points) below the average in robustness."
         numbers = f"{worst.compute(self.robust).name}, {_points(below)}"
         ruling = exceeds(below.low, below.high, _FAR, test=_BOUNDS, sample=sample)
         yield Claim("li2023:figure2", text, ruling, numbers)
@@ -213,8 +213,8 @@ def _epoch_audit(epoch: int) -> str:
 
 
 def _history(done: Done, model: ModelUnderStudy) -> pd.DataFrame | None:
-    """The classes in each epoch of a model's training: on test images, of the epochs that it keeps; where it keeps
-    none, on the images held out; None where there are none either."""
+    """The classes in each epoch of a model's training: on test images for the epochs that it keeps; if it keeps none,
+    on the held-out images; None if there are none either."""
     audits = {epoch: done.audit(f"{model.name}-{_epoch_audit(epoch)}") for epoch, _ in kept(model)}
     if audits:
         rows = [{"epoch": epoch, **accuracies(own.rows(CLEAN), own.rows())} for epoch, own in audits.items()]
@@ -231,7 +231,7 @@ def _kinds(audit: Audit) -> dict[str, Records]:
 
 
 def _spread(model: ModelUnderStudy, audit: Audit) -> Iterator[dict[str, str | float]]:
-    """How far the classes of a model lie apart, on clean images and under attack."""
+    """How much the classes of a model differ, on clean images and under attack."""
     for kind, rows in _kinds(audit).items():
         mean, lowest, gap = average.estimate(rows), worst.compute(rows), widening.gap(rows)
         yield {
@@ -247,7 +247,7 @@ def _spread(model: ModelUnderStudy, audit: Audit) -> Iterator[dict[str, str | fl
             "worst low": 100 * lowest.low,
             "worst high": 100 * lowest.high,
             "CV (%²)": cv.compute(rows),
-            "CV without chance (%²)": widening.unbiased(rows),
+            "CV without sampling noise (%²)": widening.unbiased(rows),
             "MCD (%)": 100 * gap.value,
             "MCD low": 100 * gap.low,
             "MCD high": 100 * gap.high,
@@ -281,7 +281,7 @@ def _epochs(name: str, history: pd.DataFrame) -> pd.DataFrame:
 
 
 def _below_average(rows: Records) -> Estimate:
-    """How far the worst class lies below the average, from the intervals of both, each at half the error."""
+    """How far the worst class is below the average, from the intervals of both, each at half the error."""
     lowest, mean = worst.compute(rows, confidence=0.975), average.estimate(rows, confidence=0.975)
     return Estimate(mean.value - lowest.value, mean.low - lowest.high, mean.high - lowest.low, mean.support)
 
@@ -297,4 +297,4 @@ def _wider(source: str, what: str, found: widening.Widening, sample: Sample) -> 
 
 
 def _points(found: Estimate) -> str:
-    return f"{100 * found.value:.1f} points, 95% interval {100 * found.low:.1f} to {100 * found.high:.1f}"
+    return f"{100 * found.value:.1f} points, 95% CI {100 * found.low:.1f} to {100 * found.high:.1f}"

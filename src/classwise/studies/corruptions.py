@@ -1,6 +1,6 @@
-"""Do the classes that suffer under attack suffer under natural corruptions too? (Benz et al. 2020, Section 3.4.)
+"""Are the classes that are weak under attack also weak under natural corruptions? (Benz et al. 2020, Section 3.4.)
 
-For every model: the accuracy of each class under each corruption of CIFAR-C at each severity, beside clean and robust
+For every model: the accuracy of each class under each corruption of CIFAR-C at each severity, and its clean and robust
 accuracy; Spearman's correlation of class accuracy under a corruption with class robustness, and how often the class
 that is weakest under attack is the weakest under a corruption.
 """
@@ -40,11 +40,11 @@ _SOURCE = "benz2020:section3.4"
 
 @dataclass(frozen=True, kw_only=True)
 class Corruptions(OfModels):
-    """Natural corruptions beside attacks, class by class.
+    """Natural corruptions and attacks, class by class.
 
-    corruption: which, all fifteen of the benchmark by default. severity: from 1 to 5. released: read the authors' files
-    (cifar10_c, cifar100_c) instead of corrupting the test images here. frost: a folder of photographs of frost. attack:
-    the attack robustness is measured by.
+    corruption: which ones, by default all fifteen of the benchmark. severity: from 1 to 5. released: read the authors'
+    files (cifar10_c, cifar100_c) instead of corrupting the test images here. frost: a folder of photographs of frost.
+    attack: the attack robustness is measured by.
     """
 
     corruption: tuple[str, ...] = STANDARD
@@ -84,7 +84,7 @@ class Corruptions(OfModels):
         right = {name: done.table(f"{name}-corrupted", "corrupted.csv").astype({"class": str}) for name in names}
         charts = {name: figure.draw(right[name], _attacked(audits[name])) for name in names}
         same = pd.DataFrame([row for name in names for row in _agreement(name, right[name], audits[name])])
-        notes = () if self.released or self.frost else ("Frost is a texture made here, not the authors' photographs.",)
+        notes = () if self.released or self.frost else ("Frost is a generated texture, not the authors' photographs.",)
         return StudyResult(
             {
                 "by_class": pd.concat([_by_class(name, right[name], audits[name]) for name in names]),
@@ -117,7 +117,7 @@ def _mean_by_class(right: pd.DataFrame, classes: Sequence[str]) -> pd.Series[flo
 
 
 def _by_class(name: str, right: pd.DataFrame, audit: Audit) -> pd.DataFrame:
-    """Each class's accuracy: clean, under attack, and on the average over corruptions of each category."""
+    """Each class's accuracy: clean, under attack, and averaged over the corruptions of each category."""
     classes = list(audit.records.class_names)
     robust, clean = (accuracy.compute(audit.rows(attack)) for attack in (None, CLEAN))
     table = pd.DataFrame(
@@ -184,16 +184,16 @@ def _claims(name: str, right: pd.DataFrame, audit: Audit) -> Iterator[Claim]:
     robust, mean = accuracy.compute(rows).values, _mean_by_class(right, names)
     found = rank_test(mean.to_numpy(), robust)
     sample = (images(min(smallest(rows), _smallest(right))), classes_of(found.n))
-    apart = _apart(right, rows)
+    halved = _between_halves(right, rows)
     yield Claim(
         _SOURCE,
         f"The classes of {name} that are weak under attack are weak under corruptions.",
-        either(_together(apart, sample), tails(found.p_less, found.p_greater, test=RANKS, sample=sample)),
+        either(_correlated(halved, sample), tails(found.p_less, found.p_greater, test=RANKS, sample=sample)),
         f"of mean corrupted and robust accuracy {found}"
-        + ("" if apart is None else f"; between two halves of the images {apart}"),
+        + ("" if halved is None else f"; between two halves of the images {halved}"),
     )
     if np.nanmax(robust) == np.nanmin(robust):
-        return  # no class is the weakest
+        return  # all classes are equal
     weakest = int(np.nanargmin(robust))
     cells = [
         (own.set_index("class")["correct"].reindex(names).to_numpy(), own.set_index("class")["n"].reindex(names))
@@ -206,20 +206,20 @@ def _claims(name: str, right: pd.DataFrame, audit: Audit) -> Iterator[Claim]:
         _SOURCE,
         f"{names[weakest]}, the weakest class of {name} under attack, is the weakest under most corruptions.",
         exceeds(low, high, 0.5, test=f"{extremes.TEST}, Bonferroni over the corruptions", sample=sample[0]),
-        f"in {share:.0%} of {len(lowest)} corruptions and severities, {chance:.0%} by chance; surely in {low:.0%} to "
+        f"in {share:.0%} of {len(lowest)} corruptions and severities, {chance:.0%} by chance; 95% CI {low:.0%} to "
         f"{high:.0%}",
     )
 
 
-def _together(apart: Correlation | None, sample: tuple[Sample, Sample]) -> Ruling:
-    """That both go together: an image that is hard without any attack counts for both, so each is taken on its own
-    half of the images."""
-    if apart is None:
-        return undecided("the answers were kept without the halves of the images; delete the job NAME-corrupted")
-    return tails(apart.p_greater, apart.p_less, test=f"{RANKS} between two halves of the images", sample=sample)
+def _correlated(halved: Correlation | None, sample: tuple[Sample, Sample]) -> Ruling:
+    """That both are correlated: an image that is hard without any attack counts for both, so each is measured on its
+    own half of the images."""
+    if halved is None:
+        return undecided("the stored answers lack the halves of the images; delete the job NAME-corrupted")
+    return tails(halved.p_greater, halved.p_less, test=f"{RANKS} between two halves of the images", sample=sample)
 
 
-def _apart(right: pd.DataFrame, rows: Records) -> Correlation | None:
+def _between_halves(right: pd.DataFrame, rows: Records) -> Correlation | None:
     """Robustness on every first image of a class against the mean accuracy under corruptions on every second one."""
     if "correct_second" not in right:
         return None
@@ -233,7 +233,7 @@ def _smallest(right: pd.DataFrame) -> int:
 
 
 def second_half(labels: Array, positions: Array) -> Array:
-    """Whether each image is the second, fourth, … of its class, as `shared.together.halves` cuts an audit."""
+    """Whether each image is the second, fourth, … of its class, as `shared.together.halves` splits an audit."""
     place = pd.DataFrame({"label": labels, "index": positions}).sort_values("index").groupby("label").cumcount()
     return np.asarray(place.sort_index().to_numpy() % 2 == 1)
 
@@ -250,8 +250,8 @@ def answers(
     released: bool,
     frost: str | None,
 ) -> None:
-    """corrupted.csv: images and correct answers of each class under each corruption and severity, and those among
-    them of every second image (`second_half`)."""
+    """corrupted.csv: images and correct answers of each class under each corruption and severity, and the same for
+    every second image (`second_half`)."""
     from classwise.auditing.inputs import module_of
     from classwise.data import load
     from classwise.training.pseudo import label

@@ -1,9 +1,9 @@
-"""Who pays when weak classes, or one critical class, are given more weight? (Benz et al. 2020, section 3.3.)
+"""Which classes lose when weak classes, or one critical class, are given more weight? (Benz et al. 2020, section 3.3.)
 
 Cost-sensitive training (`methods.csl`) in the paper's two scenarios, against the base: all classes are to be equally
 robust ("equal"), or one class is critical and only its weight is raised ("protect-CLASS"). The paper is a
-pre-registration: it asks whether the classes come closer, whether the critical class gains, and what the others lose;
-it also plans a regulariser and a targeted attack, which are variants here (cosine=0.1, target=weakest).
+pre-registration: it asks whether the classes become more equal, whether the critical class gains, and what the others
+lose; it also plans a regulariser and a targeted attack, which are variants here (cosine=0.1, target=weakest).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class CriticalClass(Variants):
     """Cost-sensitive training for equal classes, or for a critical one.
 
     recipe: of csl. base: the recipe it is measured against. class_name: critical classes, each protected in a training
-    of its own; without any only "equal" is trained. variant: settings of csl to try besides, such as target=weakest,
-    cosine=0.1 or rule=inverse, each in one more training of each scenario.
+    of its own; without any only "equal" is trained. variant: settings of csl to try in addition, such as
+    target=weakest, cosine=0.1 or rule=inverse, each in one more training per scenario.
     """
 
     recipe: str = "desk/cifar10/csl"
@@ -81,7 +81,7 @@ class CriticalClass(Variants):
         return chosen(recipe, self.class_name) if self.class_name else []
 
     def _chart(self, done: Done) -> Chart:
-        """Robustness of each class against the base, with intervals."""
+        """Change of each class's robustness against the base, with intervals."""
         base, *others = self.variants()
         start = self.rows(done, base)
         frame = pd.concat(
@@ -101,7 +101,7 @@ class CriticalClass(Variants):
                 yield _equal(variant.name, start, rows)
             else:
                 yield _protected(variant.name, critical, table, seeds)
-            yield _paid(variant.name, critical, table, seeds)
+            yield _lost(variant.name, critical, table, seeds)
 
 
 def _critical(name: str) -> str:
@@ -114,11 +114,11 @@ def _job(name: str) -> str:
 
 
 def _equal(training: str, base: Sequence[Records], runs: Sequence[Records]) -> Claim:
-    """With several seeds the least favourable of their intervals decides."""
+    """With several seeds, the least favourable of their intervals."""
     found = [widening.compute(run, start) for run, start in zip(runs, base, strict=True)]
     low, high = min(each.ratio_low for each in found), max(each.ratio_high for each in found)
     ratio = float(np.median([each.ratio for each in found]))
-    text = f"{training}: the classes come closer together in robustness."
+    text = f"{training}: the classes become more equal in robustness."
     ruling = falls_short(low, high, 1.0, test=CV_RATIO, sample=images(smallest(*runs, *base)))
     return Claim(_SOURCE, text, ruling, f"CV against the base's {times(ratio, low, high)}")
 
@@ -128,10 +128,10 @@ def _protected(training: str, critical: str, table: pd.DataFrame, seeds: int) ->
     return Claim(_SOURCE, f"{training}: {critical} becomes more robust.", over_seeds.rises(gain, seeds), points(gain))
 
 
-def _paid(training: str, critical: str | None, table: pd.DataFrame, seeds: int) -> Claim:
-    """Whether others lose: a class pays where Holm's p-value says so, and nobody does if all of them surely gain."""
+def _lost(training: str, critical: str | None, table: pd.DataFrame, seeds: int) -> Claim:
+    """Whether others lose: a class does if Holm's p-value says so, and none does if all of them significantly gain."""
     others = table[~table["class"].isin([critical, AVERAGE]) & (table["n"] > 0)]
-    payers = others[others["effect"] == "pays"]
+    losing = others[others["effect"] == "loses"]
     test = f"{'exact McNemar test' if seeds == 1 else over_seeds.OF_SEEDS} of each class, Holm"
     sample = images(others["n"].min() if len(others) else 0)
     losses = others["p_holm"].where(others["change"] < 0, 1.0)
@@ -140,7 +140,7 @@ def _paid(training: str, critical: str | None, table: pd.DataFrame, seeds: int) 
         omnibus(float(others["p_holm"].where(others["change"] > 0, 1.0).max()), test=test, sample=sample),
     )
     names = ", ".join(
-        f"{name} {100 * change:+.1f}" for name, change in zip(payers["class"], payers["change"], strict=True)
+        f"{name} {100 * change:+.1f}" for name, change in zip(losing["class"], losing["change"], strict=True)
     )
     numbers = f"beyond chance: {names or 'none'}; average {points(change_of(table))}"
-    return Claim(_SOURCE, f"{training}: {'other' if critical else 'some'} classes pay.", ruling, numbers)
+    return Claim(_SOURCE, f"{training}: {'other' if critical else 'some'} classes lose robustness.", ruling, numbers)

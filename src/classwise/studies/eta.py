@@ -1,6 +1,6 @@
-"""How does WAT's step η trade the average for the worst class? (Li and Liu 2023, Table 3.)
+"""How does WAT's step size η trade the average for the worst class? (Li and Liu 2023, Table 3.)
 
-Average and worst class, natural and under each attack, of WAT with several η and of TRADES, and
+Average and worst class, clean and under each attack, of WAT with several η and of TRADES, and
 
     ρ = (W − W₀)/W₀ − (A₀ − A)/A₀        W worst class, A average; W₀, A₀ those of TRADES
 
@@ -31,7 +31,7 @@ class Eta(Variants):
     """WAT's η swept.
 
     recipe: of wat. base: the recipe it is measured against, of TRADES. eta: the values. autoattack_per_class: images of
-    each class that AutoAttack sees besides, 0 for none.
+    each class for an additional AutoAttack, 0 for none.
     """
 
     recipe: str = "desk/cifar10/wat"
@@ -50,7 +50,7 @@ class Eta(Variants):
         own = float(with_setting(self.recipe, self.set, "eta").method.eta)  # type: ignore[attr-defined]
         check_sweep("eta", self.eta)
         if min(self.eta) == 0:
-            raise UserError("--eta 0: weights that do not move are TRADES, which is the base; leave it out.")
+            raise UserError("--eta 0: with constant weights WAT is TRADES, which is the base; leave it out.")
         changed = {value: () if value == own else (f"method.eta={value!r}",) for value in sorted(set(self.eta))}
         return [
             Variant("base", self.base),
@@ -83,7 +83,7 @@ class Eta(Variants):
         return [done.audit(f"{self._name(variant, seed)}-{_SUITE}").rows() for seed in self.seeds]
 
     def _attacks(self, done: Done, base: Variant) -> tuple[str, ...]:
-        """The attacks as the audits call them."""
+        """The attacks by their names in the audits."""
         return done.audit(f"{self._name(base, self.seeds[0])}-audit").attacks
 
 
@@ -94,9 +94,9 @@ def _claims(base: Sequence[Records], runs: Mapping[float, Sequence[Records]]) ->
         gain = over_seeds.worst_change(base, rows)
         text = f"WAT with η = {eta:g} has a more robust worst class than TRADES."
         claims.append(Claim(source, text, over_seeds.worst_rises(gain, len(rows)), f"worst class {points(gain)}"))
-    lift = over_seeds.worst_change(runs[least], runs[most])
+    gain = over_seeds.worst_change(runs[least], runs[most])
     cost = change_of(over_seeds.changes(runs[least], runs[most]))
     text = "A larger η raises the worst class and lowers the average."
-    verdict = all_held(over_seeds.worst_rises(lift, len(base)), over_seeds.falls(cost, len(base)))
-    numbers = f"η {least:g} to {most:g}: worst class {points(lift)}; average {points(cost)}"
-    return [*claims, Claim(source, text, verdict, numbers)]
+    ruling = all_held(over_seeds.worst_rises(gain, len(base)), over_seeds.falls(cost, len(base)))
+    numbers = f"η {least:g} to {most:g}: worst class {points(gain)}; average {points(cost)}"
+    return [*claims, Claim(source, text, ruling, numbers)]

@@ -2,9 +2,9 @@
 
 HE, HE-LIS and HE-CMP against a base under PGD, and again with each model under the Temperature-PGD that is worst for
 it. The papers find a gain of 9 to 18 points that is gone once 1/T is large enough: outputs that are flat by
-construction had misled PGD. Every difference is paired, image by image. That 1/T is chosen on the images it is judged
-on is allowed for (Bonferroni over the grid of both models); beside it stand two comparisons without a choice: one in
-which an image is broken if any 1/T breaks it, and whether the gain at the largest 1/T is less than under PGD.
+construction had misled PGD. Every difference is paired, image by image. That 1/T is chosen on the images it is tested
+on is corrected for (Bonferroni over the grid of both models); two more comparisons need no choice: one in which an
+image is broken if any 1/T breaks it, and whether the gain at the largest 1/T is less than under PGD.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _BEST, _ANY = "best for each", "any"
 class Hypersphere(OfTemperatures):
     """Hypersphere embedding under PGD and under Temperature-PGD.
 
-    base: the model, by name, that the others are to improve on. inv_temperature: the grid of 1/T; 1, which is PGD, is
-    always in it. attack: the PGD. margin: points of accuracy that count as nothing where a gain is said to vanish.
+    base: the name of the model that the others are compared with. inv_temperature: the grid of 1/T; 1, which is PGD, is
+    always in it. attack: the PGD. margin: points of accuracy below which a gain counts as vanished.
     protocol: "final" judges the last step alone, as the papers do.
     """
 
@@ -120,7 +120,7 @@ class Hypersphere(OfTemperatures):
         )
 
     def _vanished(self, best: Mapping[str, Any] | pd.Series[Any]) -> Ruling:
-        """Whether what is left is surely below the margin."""
+        """Whether the remaining gain is below the margin."""
         test = f"{PAIRED}, Bonferroni over the grid, margin {self.margin:g} points"
         return falls_short(best["low"], best["high"], self.margin, test=test, sample=images(best["images"], "images"))
 
@@ -149,12 +149,12 @@ def _gain(
 
 
 def _worst(own: Sweep, sound: bool) -> Records:
-    """Every image's row under the 1/T that broke it."""
+    """Each image's row under the 1/T that broke it."""
     return Records.concat([own.rows[t, sound] for t in own.grid]).worst_case()
 
 
 def _classes(sweeps: Mapping[str, Sweep]) -> pd.DataFrame:
-    """Class by class the gain under PGD, and with each model at its best 1/T in the sound variant."""
+    """The gain of each class under PGD, and with each model at its best 1/T in the sound variant."""
     base = next(iter(sweeps.values()))
     parts = []
     for name in list(sweeps)[1:]:

@@ -1,8 +1,8 @@
-"""Over how many intervals of robustness do the classes of a data set spread? (Tian et al. 2020, Figure 6.)
+"""Over how many intervals of robustness are the classes of a data set spread? (Tian et al. 2020, Figure 6.)
 
-Intervals are open to the left and closed to the right, (10%, 20%], but the first, which holds 0. With few images of a
-class chance spreads the classes too: the table also has the variance without that part (`metrics.widening`), and the
-verdict rests on an interval for the gap between the best and the worst of the true class accuracies.
+Intervals are open on the left and closed on the right, (10%, 20%], except the first, which contains 0. With few images
+per class, sampling noise spreads the classes too: the table also has the variance without it (`metrics.widening`), and
+the verdict is based on an interval for the gap between the best and the worst true class accuracy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Intervals(UnderAttack):
     """Number of classes in each interval of robustness.
 
     attack: the attack robustness is measured by; attack_for: another for some of them, NAME=ATTACK, by model or data
-    set. bins: into how many intervals 0 to 100% are cut.
+    set. bins: the number of intervals from 0 to 100%.
     """
 
     bins: int = 10
@@ -67,15 +67,17 @@ class Intervals(UnderAttack):
             "MCD low": 100 * gap.low,
             "MCD high": 100 * gap.high,
             "CV (%²)": cv.compute(rows),
-            "CV without chance (%²)": widening.unbiased(rows),
+            "CV without sampling noise (%²)": widening.unbiased(rows),
             "intervals": sum(number > 0 for number in figure.count(accuracy.seen(rows), self.bins)),
         }
 
     def _claim(self, name: str, rows: Records) -> Claim:
-        """Two classes further apart than an interval is wide cannot be in one."""
+        """Two classes that differ by more than the width of an interval are not in the same one."""
         gap, each = widening.gap(rows), accuracy.compute(rows, interval="exact", simultaneous=True)
         low, high = float(np.nanmin(each.low)), float(np.nanmax(each.high))
-        own = min(max(int(np.ceil(self.bins * high)) - 1, 0), self.bins - 1)  # the interval that holds the highest end
+        own = min(
+            max(int(np.ceil(self.bins * high)) - 1, 0), self.bins - 1
+        )  # the interval with the highest upper bound
         sample = images(smallest(rows))
         room = low - own / self.bins if own else 1.0
         ruling = either(
@@ -83,5 +85,5 @@ class Intervals(UnderAttack):
             exceeds(room, 1.0, test="simultaneous exact bounds of all classes", sample=sample),
         )
         text = f"The classes of {name} spread over several intervals of robustness."
-        numbers = f"gap {gap.value:.1%}, 95% interval {gap.low:.1%} to {gap.high:.1%}; intervals of {1 / self.bins:.1%}"
+        numbers = f"gap {gap.value:.1%}, 95% CI {gap.low:.1%} to {gap.high:.1%}; intervals of {1 / self.bins:.1%}"
         return Claim("tian2020:figure6", text, ruling, numbers)

@@ -1,8 +1,8 @@
-"""Which classes are taken for each other under attack, and are they related? (Tian et al. 2021, Figure 2.)
+"""Which classes are confused with each other under attack, and are they related? (Tian et al. 2021, Figure 2.)
 
-For every model, on clean images and under attack: how symmetric the confusion is beside what chance would give, the
-share of errors that stay inside a superclass beside what chance would give, and the groups of classes found in the
-confusion beside the known superclasses. The paper sees all this with the naked eye; the tests are ours.
+For every model, on clean images and under attack: how symmetric the confusion is and the share of errors inside a
+superclass, both compared with chance, and the groups of classes found in the confusion compared with the known
+superclasses. The paper shows this in figures; the tests are ours.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _HALF = 0.5  # "most" is more than this share
 class Relations(UnderAttack):
     """Confusion between classes, its symmetry, and superclasses.
 
-    attack: the attack under which classes are taken for each other. groups: how many groups to look for; by default as
-    many as the confusion itself shows.
+    attack: the attack under which classes are confused. groups: how many groups to look for; by default the number
+    that the confusion itself suggests.
     """
 
     groups: int | None = None
@@ -90,7 +90,7 @@ class Relations(UnderAttack):
         }
 
     def _groups(self, rows: Records) -> pd.DataFrame:
-        """The groups, the least robust first: classes, mean robustness, and the share of errors that stay inside."""
+        """The groups, the least robust first: classes, mean robustness, and the share of errors inside the group."""
         found, robust = groups.compute(rows, self.groups), accuracy.compute(rows)
         errors = misclassified.compute(rows).sum(axis=1)
         table = []
@@ -110,19 +110,19 @@ class Relations(UnderAttack):
 
 
 def _below(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Tables of several models as one, the model's name in front."""
+    """Tables of several models as one, the model's name in the first column."""
     return pd.concat(tables.values(), keys=tables, names=["model"]).reset_index("model").reset_index(drop=True)
 
 
 def _pairs(rows: Records) -> pd.DataFrame:
-    """The pairs of classes most often taken for each other, with the rates both ways."""
+    """The pairs of classes most often confused with each other, with the rates in both directions."""
     rates, names = confusion.rates(rows), rows.class_names
     support = np.bincount(rows.label, minlength=len(names))
     both = np.triu(np.nan_to_num(rates + rates.T), k=1)
     most = [divmod(int(place), len(names)) for place in np.argsort(-both, axis=None, kind="stable")[:_PAIRS]]
     pairs = [(i, j) if rates[i, j] >= rates[j, i] else (j, i) for i, j in most if both[i, j] > 0]
     group = superclass.superclass_of(rows) if rows.meta.superclasses else None
-    columns = ["class", "taken for", "n", "share (%)", "other n", "other way (%)", "same superclass"]
+    columns = ["class", "misclassified as", "n", "share (%)", "other n", "reverse (%)", "same superclass"]
     table = [
         (names[i], names[j], support[i], 100 * rates[i, j], support[j], 100 * rates[j, i], _same(group, i, j))
         for i, j in pairs
@@ -136,28 +136,28 @@ def _same(group: Array | None, i: int, j: int) -> str:
 
 def _charts(audits: Mapping[str, Audit]) -> dict[str, Chart]:
     """The confusion of the models of each data set, side by side."""
-    alike: dict[tuple[str, ...], dict[str, Audit]] = {}
+    by_classes: dict[tuple[str, ...], dict[str, Audit]] = {}
     for name, audit in audits.items():
-        alike.setdefault(audit.records.class_names, {})[name] = audit
-    charts = [figures.styled(figure.from_runs(own)) for own in alike.values()]
+        by_classes.setdefault(audit.records.class_names, {})[name] = audit
+    charts = [figures.styled(figure.from_runs(own)) for own in by_classes.values()]
     return {"confusion" if len(charts) == 1 else f"confusion-{place}": c for place, c in enumerate(charts, 1)}
 
 
 def _claims(model: str, rows: Records) -> Iterator[Claim]:
-    """Of one model; those about superclasses where the data have any and something was confused."""
+    """The claims about one model; those about superclasses if the data have any and there are errors."""
     mutual, sample = reciprocity.compute(rows), images(smallest(rows))
     yield Claim(
         _SOURCE,
-        f"Classes of {model} are confused with each other, not one with the other.",
+        f"The confusion of the classes of {model} is mutual.",
         tails(mutual.p, mutual.p_less, test="permutation of each class's errors", sample=sample),
         f"symmetry {mutual.symmetry:.2f}, by chance {mutual.chance:.2f}, p {mutual.p:.2g}"
         if np.isfinite(mutual.symmetry)
-        else "nothing is confused",
+        else "there are no errors",
     )
     if not rows.meta.superclasses or not (kin := kinship.compute(rows)).errors:
         return
     low, high = exact(kin.inside, kin.errors)
-    numbers = f"{kin.inside:.1%} of {kin.errors} errors, 95% interval {low:.1%} to {high:.1%}"
+    numbers = f"{kin.inside:.1%} of {kin.errors} errors, 95% CI {low:.1%} to {high:.1%}"
     yield Claim(
         _SOURCE,
         f"Most errors of {model} stay inside the superclass.",
@@ -166,7 +166,7 @@ def _claims(model: str, rows: Records) -> Iterator[Claim]:
     )
     yield Claim(
         _SOURCE,
-        f"Classes of one superclass are more often confused with each other ({model}) than others are.",
+        f"Classes of one superclass are confused with each other more often than others are ({model}).",
         tails(kin.p, kin.p_less, test="permutation of the classes over the superclasses", sample=sample),
-        f"{numbers}; {kin.chance:.1%} if errors fell evenly, p {kin.p:.2g}",
+        f"{numbers}; {kin.chance:.1%} if errors were spread evenly, p {kin.p:.2g}",
     )

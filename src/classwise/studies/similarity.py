@@ -1,8 +1,9 @@
-"""Are the classes a model sees as alike those it confuses under attack? (Benz et al. 2020, Section 3.2.)
+"""Are classes with similar logits those that are confused under attack? (Benz et al. 2020, Section 3.2.)
 
-z̄_i is the mean logit vector of the clean test images of class i, and cos(z̄_i, z̄_j) how alike two classes are. Beside
-it stands the share of class i that the attack turns into class j. Pairs share classes, so the correlation of the two is
-tested by renaming the classes of one matrix (Mantel 1967), over unordered pairs, both directions of confusion averaged.
+z̄_i is the mean logit vector of the clean test images of class i, and cos(z̄_i, z̄_j) the similarity of two classes. It is
+compared with the share of class i that is misclassified as class j under attack. Pairs share classes, so their
+correlation is tested by permuting the classes of one matrix (Mantel 1967), over unordered pairs, both directions of
+confusion averaged.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from classwise.studies.shared.verdicts import classes as classes_of
 from classwise.studies.shared.verdicts import images, tails
 
 _SOURCE = "benz2020:section3.2-similarity"
-_LEAST = 4  # classes: three have 3 pairs and 6 renamings, which decide nothing
+_LEAST = 4  # classes: three have 3 pairs and 6 permutations, too few for a test
 _BATCH = 256
 _ROUNDING = 1e-12  # sums of the same numbers in another order
 
 
 @dataclass(frozen=True, kw_only=True)
 class Similarity(OfModels):
-    """Likeness of the classes' mean logits against their confusion under attack.
+    """Similarity of the classes' mean logits against their confusion under attack.
 
-    attack: the attack that confuses them. permutations: renamings of the classes that the test draws.
+    attack: the attack that confuses them. permutations: of the classes, drawn by the test.
     """
 
     attack: str = "pgd-20"
@@ -75,7 +76,7 @@ class Similarity(OfModels):
             {"correlation": tests, "pairs": pd.concat(map(_unordered, pairs.values())), "classes": _percent(classes)},
             charts,
             [claim for name in names for claim in self._claims(name, tests, classes)],
-            ["Adding one number to all logits changes the cosine and nothing else; the logits are taken as they are."],
+            ["Adding a constant to all logits changes only the cosine; the logits are used as they are."],
             {"similarity": pd.concat(list(pairs.values()), ignore_index=True)},
         )
 
@@ -89,7 +90,7 @@ class Similarity(OfModels):
         return {"classes": len(likeness), "pairs": len(pairs) // 2, "rho": rho, "p": p, "p_less": p_less}
 
     def _classes(self, done: Done, name: str, pairs: pd.DataFrame) -> pd.DataFrame:
-        """How alike each class is to the others on average, and how robust it is."""
+        """The mean similarity of each class to the others, and its robustness."""
         robust = accuracy.compute(done.audit(f"{name}-audit").rows())
         values = pd.DataFrame({"class": robust.class_names, "n": robust.support, "robust": robust.values})
         near = pairs.loc[pairs.groupby("true")["cosine"].idxmax()].set_index("true")["predicted"]
@@ -102,12 +103,12 @@ class Similarity(OfModels):
         own = classes[classes["model"] == name]
         less = rank_test(own["mean_cosine"].to_numpy(), own["robust"].to_numpy())
         sample = (images(own["n"].min()), classes_of(len(own)))
-        rho = f"Spearman {test['rho']:.2f}" if np.isfinite(test["rho"]) else "Spearman undefined, all pairs being alike"
+        rho = f"Spearman {test['rho']:.2f}" if np.isfinite(test["rho"]) else "Spearman undefined: all pairs are equal"
         return [
             Claim(
                 _SOURCE,
-                f"Classes with alike mean logits are confused with each other under attack ({name}).",
-                tails(test["p"], test["p_less"], test="Mantel's test, renaming the classes", sample=sample),
+                f"Classes with similar mean logits are confused with each other under attack ({name}).",
+                tails(test["p"], test["p_less"], test="Mantel's test, permuting the classes", sample=sample),
                 f"{rho} over {test['pairs']:.0f} pairs, one-sided p = {test['p']:.2g}"
                 if np.isfinite(test["p"])
                 else rho,
@@ -143,11 +144,11 @@ def cosines(vectors: Array) -> Array:
 
 
 def mantel(one: Array, other: Array, permutations: int, seed: int = 0) -> tuple[float, float, float]:
-    """Spearman's ρ between the entries of two symmetric matrices below the diagonal, and the one-sided p-values of more
-    and of less than none.
+    """Spearman's ρ between the entries of two symmetric matrices below the diagonal, and the one-sided p-values of a
+    positive and of a negative correlation.
 
-    p = (1 + #{renamings of the classes of `other` with ρ at least as large}) / (1 + permutations), the other of those
-    at most as large: pairs that share a class stay pairs that share a class. NaN if either matrix is constant.
+    p = (1 + #{permutations of the classes of `other` with ρ at least as large}) / (1 + permutations), the other counts
+    those at most as large: pairs that share a class still do after a permutation. NaN if either matrix is constant.
     """
     size = len(one)
     below = np.tril_indices(size, -1)
@@ -180,7 +181,7 @@ def _unordered(pairs: pd.DataFrame) -> pd.DataFrame:
     both = pairs.merge(back, on=["model", "true", "predicted"])
     both = both[both["true"] < both["predicted"]].assign(mean=lambda rows: (rows["share"] + rows["back"]) / 2)
     both = both.sort_values("mean", ascending=False, kind="stable", ignore_index=True)
-    shown = {"first into second (%)": both["share"], "second into first (%)": both["back"], "mean (%)": both["mean"]}
+    shown = {"first as second (%)": both["share"], "second as first (%)": both["back"], "mean (%)": both["mean"]}
     front = both[["model", "true", "predicted", "cosine"]].rename(columns={"true": "first", "predicted": "second"})
     return front.assign(**{column: 100 * values for column, values in shown.items()})
 
@@ -193,7 +194,7 @@ def _percent(classes: pd.DataFrame) -> pd.DataFrame:
 def mean_logits(
     folder: Path, environment: Environment, model: str, data: str, per_class: int | None = None, seed: int = 0
 ) -> None:
-    """logits.csv: a row per class, the mean of the logits over its clean test images; empty for one without any."""
+    """logits.csv: a row per class, the mean logits of its clean test images; empty for a class without any."""
     images = load_data(data, environment.root, "test", environment.download).subset(per_class=per_class, seed=seed)
     module = module_of(model, images, device=environment.device)
     device = device_of(module)

@@ -1,9 +1,9 @@
-"""Do superclasses stay apart under attack while their classes run together? (Tian et al. 2020, Figure 8.)
+"""Do superclasses stay separate under attack while their classes mix? (Tian et al. 2020, Figure 8.)
 
 The penultimate vectors of clean and of adversarial test images on one t-SNE map (van der Maaten and Hinton 2008). A map
-may show clusters that are not there, so numbers stand beside it, taken from the vectors themselves: the silhouette
+may show clusters that do not exist, so the study also computes numbers from the vectors themselves: the silhouette
 (Rousseeuw 1987), and the share s of an image's nearest neighbours of the same kind that are of its class or superclass,
-also as κ = (s − chance)/(1 − chance): 0 where they mix as if drawn at random, 1 where they are apart.
+also as κ = (s − chance)/(1 − chance): 0 if they mix as if drawn at random, 1 if they are separate.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from classwise.studies.shared.together import mean_interval
 from classwise.studies.shared.verdicts import exceeds, falls_short, images, undecided
 
 _SOURCE = "tian2020:figure8"
-_HALFWAY = 0.5  # of κ: nearer to apart than to mixed
+_HALFWAY = 0.5  # of κ: closer to separate than to mixed
 _BATCH = 256
 _KINDS = ("clean", "adversarial")
 
@@ -49,8 +49,8 @@ _KINDS = ("clean", "adversarial")
 class Tsne(OfModels):
     """A map of the features of clean and adversarial images.
 
-    attack: what makes the adversarial images. perplexity: of t-SNE, about how many neighbours count. neighbours: how
-    many nearest neighbours are looked at.
+    attack: what makes the adversarial images. perplexity: of t-SNE, about the number of neighbours that count.
+    neighbours: how many nearest neighbours are counted.
     """
 
     attack: str = "pgd-20"
@@ -86,7 +86,7 @@ class Tsne(OfModels):
             {"separation": _model_first(means), "classes": _model_first(classes)},
             charts,
             [claim for name in names for claim in _claims(name, means[means["model"] == name])],
-            ["The paper shows the map alone; the numbers are of the features, in which distances mean what they say."],
+            ["The paper shows only the map; the numbers are those of the feature space, whose distances matter."],
             {"features": pd.concat([_drawn(own).assign(model=name) for name, own in maps.items()], ignore_index=True)},
         )
 
@@ -97,10 +97,10 @@ def _drawn(images: pd.DataFrame) -> pd.DataFrame:
 
 
 def separation(images: pd.DataFrame) -> pd.DataFrame:
-    """One row per kind of image and level: the mean silhouette, the share of alike neighbours, κ with its interval.
+    """One row per kind of image and level: the mean silhouette, the share of such neighbours, κ with its interval.
 
     Levels: class, superclass, and class inside superclass, for which only neighbours of the image's superclass count.
-    The interval is Student's; it takes images as independent, which neighbours are not quite.
+    The interval is Student's; it assumes independent images, which neighbours are not quite.
     """
     rows = []
     for (kind, level), silhouette, share, chance in _levels(images):
@@ -112,7 +112,7 @@ def separation(images: pd.DataFrame) -> pd.DataFrame:
                 "level": level,
                 "n": len(kappa),
                 "silhouette": silhouette.mean(),
-                "alike neighbours (%)": 100 * share.mean(),
+                "same neighbours (%)": 100 * share.mean(),
                 "kappa": kappa.mean(),
                 "low": low,
                 "high": high,
@@ -131,7 +131,7 @@ def _levels(images: pd.DataFrame) -> Iterator[tuple[tuple[str, str], pd.Series, 
         whole = own.groupby("group")["group"].transform("size")
         yield (kind, "superclass"), own["silhouette_group"], own["alike_group"], (whole - 1) / (len(own) - 1)
         inside = pd.Series(ratio(own["alike_class"].to_numpy(), own["alike_group"].to_numpy()), own.index)
-        several = whole > size  # a superclass of one class has nothing inside it
+        several = whole > size  # a superclass of one class has nothing to mix
         chance = ((size - 1) / (whole - 1)).where(several)
         yield (kind, "class inside superclass"), own["silhouette_inside"], inside.where(several), chance
 
@@ -152,21 +152,21 @@ def _claims(name: str, means: pd.DataFrame) -> list[Claim]:
     found = []
     for kind in _KINDS:
         by_level = means[means["images"] == kind].set_index("level")
-        for level, text, verifier in (
-            ("superclass", f"Superclasses stay apart, {kind} images ({name}).", exceeds),
+        for level, text, test in (
+            ("superclass", f"Superclasses stay separate, {kind} images ({name}).", exceeds),
             (
                 "class inside superclass",
-                f"Classes of one superclass run together, {kind} images ({name}).",
+                f"Classes of one superclass mix, {kind} images ({name}).",
                 falls_short,
             ),
         ):
             if level not in by_level.index:
                 return [Claim(_SOURCE, text, undecided("no superclasses"), "the data set names no superclasses")]
             n, kappa, low, high = by_level.loc[[level], ["n", "kappa", "low", "high"]].to_numpy()[0]
-            numbers = f"κ = {kappa:.2f}, 95% interval {low:.2f} to {high:.2f}; 0 mixed, 1 apart, the line is {_HALFWAY}"
+            numbers = f"κ = {kappa:.2f}, 95% CI {low:.2f} to {high:.2f}; 0 mixed, 1 separate, threshold {_HALFWAY}"
             if not np.isfinite([kappa, low]).all():
                 numbers = "κ has no interval: too few images"
-            ruling = verifier(low, high, _HALFWAY, test="Student's t over the images", sample=images(n, "images"))
+            ruling = test(low, high, _HALFWAY, test="Student's t over the images", sample=images(n, "images"))
             found.append(Claim(_SOURCE, text, ruling, numbers))
     return found
 
@@ -188,7 +188,7 @@ def mapped(
     seed: int,
     norm: Norm = "linf",
 ) -> None:
-    """map.csv: one row per image and kind: index, kind, class, group, its place on the map, silhouettes, neighbours."""
+    """map.csv: one row per image and kind: index, kind, class, group, position on the map, silhouettes, neighbours."""
     images = load_data(data, environment.root, "test", environment.download).subset(per_class=per_class, seed=seed)
     if not 0 < perplexity < 2 * len(images):
         raise UserError(
@@ -218,7 +218,7 @@ def _vectors(module: nn.Module, images: Images, threat: Threat, attack: str, see
     """The penultimate vectors of clean and adversarial images, by kind."""
     chosen = list(attacks.parse(attack).values())
     if len(chosen) != 1:
-        raise UserError(f"a map shows the images of one attack; {attack!r} makes {len(chosen)}.")
+        raise UserError(f"a map shows the images of one attack; {attack!r} names {len(chosen)}.")
     ready, features, device = chosen[0].for_classes(images.num_classes), penultimate(module), device_of(module)
     found: dict[str, list[Array]] = {kind: [] for kind in _KINDS}
     for begin in range(0, len(images), _BATCH):
@@ -233,22 +233,22 @@ def _vectors(module: nn.Module, images: Images, threat: Threat, attack: str, see
 
 
 def _points(vectors: Array, perplexity: float, seed: int) -> Array:
-    """The map, of both kinds together so that one sees what moved."""
+    """The map of both kinds together, which shows what moved."""
     from sklearn.manifold import TSNE
 
     return np.asarray(TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(vectors))
 
 
 def closeness(vectors: Array, names: Array, groups: Array | None, neighbours: int) -> dict[str, Array]:
-    """Silhouettes and shares of alike neighbours of each image, by class and, if there are any, by superclass.
+    """Silhouettes and shares of same-class neighbours of each image, and of its superclass if there are any.
 
-    `silhouette_inside` is that of the classes among the images of the image's own superclass. NaN where there is only
-    one class to tell apart.
+    `silhouette_inside` is that of the classes among the images of the image's own superclass. NaN if there is only
+    one class.
     """
     from sklearn.neighbors import NearestNeighbors
 
     near = NearestNeighbors(n_neighbors=neighbours).fit(vectors).kneighbors(return_distance=False)
-    found = {"silhouette_class": _silhouette(vectors, names), "alike_class": _alike(names, near)}
+    found = {"silhouette_class": _silhouette(vectors, names), "alike_class": _same_share(names, near)}
     if groups is None:
         return found
     inside = np.full(len(names), np.nan)
@@ -259,11 +259,11 @@ def closeness(vectors: Array, names: Array, groups: Array | None, neighbours: in
         **found,
         "silhouette_group": _silhouette(vectors, groups),
         "silhouette_inside": inside,
-        "alike_group": _alike(groups, near),
+        "alike_group": _same_share(groups, near),
     }
 
 
-def _alike(names: Array, near: Array) -> Array:
+def _same_share(names: Array, near: Array) -> Array:
     return np.asarray((names[near] == names[:, None]).mean(axis=1))
 
 

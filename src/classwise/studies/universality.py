@@ -1,9 +1,9 @@
-"""Does the same class stay the worst whatever the network, optimiser or data set? (Benz et al. 2020, Section 3.1.)
+"""Is the same class the worst for every network, optimiser and data set? (Benz et al. 2020, Section 3.1.)
 
 A recipe as it is and with each of the variations, one at a time; several recipes, such as one for each data set. For
 every training: do its classes differ beyond chance (χ² test of equal accuracies), and which is the worst? For those
-of one data set: how well they agree on the order of the classes (Spearman's ρ of each two), and whether one class is
-the worst in all of them.
+of one data set: how well they agree on the order of the classes (pairwise Spearman's ρ), and whether one class is the
+worst in all of them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PARTS = "data|method|model|threat|train|validate"
 
 @dataclass(frozen=True, kw_only=True)
 class Universality(Variants):
-    """Whether classes keep their order as the training varies.
+    """The order of the classes under variations of the training.
 
     recipe: one or more, NAME=RECIPE to name one. vary: a setting to change, model.spec=resnet-18, or several with
     semicolons between them; NAME=… to name it; as often as there are variations, each on top of every recipe.
@@ -59,12 +59,12 @@ class Universality(Variants):
     def variants(self) -> list[Variant]:
         if not self.recipe:
             raise UserError(
-                "which training shall vary? Give --recipe RECIPE, and --vary model.spec=resnet-18 and such."
+                "no training to vary: give --recipe RECIPE and variations such as --vary model.spec=resnet-18."
             )
         changes: dict[str, tuple[str, ...]] = {_BASE: (), **_unique((_varied(text) for text in self.vary), "vary")}
         recipes = _unique((_recipe(text) for text in self.recipe), "recipe")
         if len(recipes) * len(changes) < 2:
-            raise UserError("there is one training, and nothing to compare it with: give --vary or another --recipe.")
+            raise UserError("there is only one training, nothing to compare it with: give --vary or another --recipe.")
         return [
             Variant(change if len(recipes) == 1 else name if change == _BASE else f"{name}-{change}", recipe, settings)
             for name, recipe in recipes.items()
@@ -92,10 +92,8 @@ class Universality(Variants):
             for name, own in families.items()
         }
         compared = {name: own for name, own in families.items() if len(own) > 1}
-        judged = [
-            verifier(own, name, self.seed) for name, own in compared.items() for verifier in (same_worst, same_order)
-        ]
-        notes = ["The paper is a plan and prints no result.", *self.notes()]
+        judged = [test(own, name, self.seed) for name, own in compared.items() for test in (same_worst, same_order)]
+        notes = ["The paper is a pre-registration without results.", *self.notes()]
         return StudyResult(tables, charts, [differ_everywhere(found, robust), *judged], notes)
 
     def _families(self, variants: Sequence[Variant], runs: Runs) -> dict[str, dict[str, Sequence[Records]]]:
@@ -141,7 +139,7 @@ def _unique(pairs: Iterable[tuple[str, T]], option: str) -> dict[str, T]:
 def by_variant(robust: Runs, clean: Runs, seed: int = 0) -> pd.DataFrame:
     """One row per variant, means over its seeds; p of "all classes are equally robust" is the largest of its seeds'.
 
-    "worst in draws": in how many of 100 drawings of the images anew that class is the worst.
+    "worst in draws": in what percentage of resamplings of the images that class is the worst.
     """
     rows = []
     for name, runs in robust.items():
@@ -177,9 +175,9 @@ def equal_classes(records: Records) -> float:
 
 
 def agreements(runs: Runs, seed: int = 0) -> pd.DataFrame:
-    """Spearman's ρ and Kendall's τ of the class accuracies of each two variants; ρ's interval by drawing images anew.
+    """Spearman's ρ and Kendall's τ of the class accuracies of each pair of variants; ρ's interval by resampling.
 
-    Drawing adds noise to both orders, so the interval leans to lower agreement than there is.
+    Resampling adds noise to both orders, so the interval is biased towards lower agreement.
     """
     means, ranks = _means(runs), _centred_ranks(_drawn(runs, seed))
     rows = []
@@ -212,7 +210,7 @@ def differ_everywhere(found: pd.DataFrame, runs: Runs) -> Claim:
         _SOURCE,
         "Classes differ in robustness whatever the data set, the network, the optimiser, the schedule or weight decay.",
         omnibus(float(least["p_holm"]), test="χ² test of equal accuracies in each training, Holm", sample=sample),
-        f"in {differ.sum()} of {len(found)} trainings beyond chance (Holm); the least so in {least['variant']}, "
+        f"beyond chance in {differ.sum()} of {len(found)} trainings (Holm); weakest in {least['variant']}, "
         f"p = {least['p_holm']:.2g}",
     )
 
@@ -231,8 +229,8 @@ def same_worst(runs: Runs, name: str, seed: int = 0) -> Claim:
 
 
 def same_order(runs: Runs, name: str, seed: int = 0) -> Claim:
-    """That the trainings agree on the order of the classes: the mean ρ of each two of them, each on its own half of the
-    images, against renamings of the classes of one half. On the same images hard ones alone would make orders alike."""
+    """That the trainings agree on the order of the classes: the mean pairwise ρ, each training on its own half of the
+    images, against permutations of the classes of one half. On the same images, hard ones alone make orders similar."""
     every = [run for own in runs.values() for run in own]
     ends = np.cumsum([len(own) for own in runs.values()])[:-1]
     parts = [np.stack([accuracy.compute(run).values for run in half]) for half in halves(every)]
@@ -241,12 +239,12 @@ def same_order(runs: Runs, name: str, seed: int = 0) -> Claim:
     ranks = _centred_ranks(_means(runs)[None])[0]
     pairs = list(itertools.combinations(range(len(runs)), 2))
     mean = float(np.mean([_correlations(ranks[i], ranks[j]) for i, j in pairs]))
-    said = f"mean ρ {mean:.2f}" if np.isfinite(mean) else "ρ is not defined, the classes of a training being equal"
+    agreement = f"mean ρ {mean:.2f}" if np.isfinite(mean) else "ρ is undefined: the classes of a training are equal"
     sample = (images(smallest(*every)), classes_of(ranks.shape[1]))
     test = "permutation of the classes between two halves of the images"
-    told = f"{said}; between halves p = {p:.2g}" if np.isfinite(p) else said
+    numbers = f"{agreement}; between halves p = {p:.2g}" if np.isfinite(p) else agreement
     ruling = tails(p, p_less, test=test, sample=sample)
-    return Claim(_SOURCE, f"Trainings agree on the order of the classes ({name}).", ruling, told)
+    return Claim(_SOURCE, f"Trainings agree on the order of the classes ({name}).", ruling, numbers)
 
 
 def _agreement_test(one: Array, other: Array, seed: int) -> tuple[float, float]:
@@ -256,7 +254,7 @@ def _agreement_test(one: Array, other: Array, seed: int) -> tuple[float, float]:
     """
     if not np.isfinite([*one.ravel(), *other.ravel()]).all():
         return float("nan"), float("nan")
-    # Σ_{i≠j} ⟨one_i, other_j⟩ = ⟨Σ one, Σ other⟩ − Σ_i ⟨one_i, other_i⟩, and so for every renaming of other's classes.
+    # Σ_{i≠j} ⟨one_i, other_j⟩ = ⟨Σ one, Σ other⟩ − Σ_i ⟨one_i, other_i⟩, also for permuted classes of other.
     weights = one.sum(axis=0)[:, None] * other.sum(axis=0)[None, :] - one.T @ other
     generator, place = np.random.default_rng(seed), np.arange(len(weights))
     drawn = np.array([weights[place, generator.permutation(place)].sum() for _ in range(_PERMUTATIONS)])
@@ -271,14 +269,14 @@ def _means(runs: Runs) -> Array:
 
 
 def _drawn(runs: Runs, seed: int) -> Array:
-    """The same with the images drawn anew, (draws, variants, classes)."""
+    """The same for each resampling of the images, (draws, variants, classes)."""
     drawn = resampled([run for own in runs.values() for run in own], seed=seed)
     ends = np.cumsum([len(own) for own in runs.values()])[:-1]
     return np.stack([part.mean(axis=1) for part in np.split(drawn, ends, axis=1)], axis=1)
 
 
 def _centred_ranks(values: Array) -> Array:
-    """Ranks along the classes less their mean, of the classes with images; so scaled that their squares sum to 1."""
+    """Ranks along the classes minus their mean, of the classes with images; scaled so that their squares sum to 1."""
     seen = values[..., np.isfinite(values).all(axis=(0, 1))]
     ranks = stats.rankdata(seen, axis=-1)
     ranks = ranks - ranks.mean(axis=-1, keepdims=True)

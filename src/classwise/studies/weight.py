@@ -1,10 +1,10 @@
-"""Does a larger loss weight lift a class, and at whose cost? (Li and Liu 2023, Figure 3.)
+"""Does a larger loss weight improve a class, and at whose cost? (Li and Liu 2023, Figure 3.)
 
-    loss = (1/B) Σ w_y ℓ(x, y)        w_y = `weight` for the named classes; the others share what is left, so that the
-                                      mean over the classes stays what it was, 1
+    loss = (1/B) Σ w_y ℓ(x, y)        w_y = `weight` for the named classes; the others share the rest, so that the mean
+                                      over the classes stays 1
 
 The paper gives cat 0.05 to 0.25 of a total of 1 among ten classes, which is 0.5 to 2.5 here: up to 1.5 the worst class
-gains 23.1 points and the average loses 0.09, beyond it both fall.
+gains 23.1 points and the average loses 0.09, beyond it both decrease.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from classwise.studies.shared.variants import (
 )
 from classwise.studies.shared.verdicts import all_held
 
-_LITTLE = 0.01  # what the average may lose, as a fraction, for the cost to be little
+_LITTLE = 0.01  # the loss of the average, as a fraction, that counts as small
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,24 +105,24 @@ def _claims(runs: Mapping[float, Sequence[Records]], names: Sequence[str]) -> li
         text = f"More weight makes {name} more robust."
         numbers = f"weight {least:g} to {middle:g}: {points(gain)}"
         claims.append(Claim(source, text, over_seeds.rises(gain, seeds), numbers))
-    lift, cost = over_seeds.worst_change(runs[least], runs[middle]), change_of(up)
+    gain, cost = over_seeds.worst_change(runs[least], runs[middle]), change_of(up)
     claims.append(
         Claim(
             source,
-            f"Some weight on {own} lifts the worst class, and the average loses less than a point.",
-            all_held(over_seeds.worst_rises(lift, seeds), over_seeds.rises(cost, seeds, -_LITTLE)),
-            f"weight {least:g} to {middle:g}: worst class {points(lift)}; average {points(cost)}",
+            f"Some weight on {own} improves the worst class, and the average loses less than a point.",
+            all_held(over_seeds.worst_rises(gain, seeds), over_seeds.rises(cost, seeds, -_LITTLE)),
+            f"weight {least:g} to {middle:g}: worst class {points(gain)}; average {points(cost)}",
         )
     )
     if most > middle:
         drop = over_seeds.worst_change(runs[middle], runs[most])
-        fall = change_of(over_seeds.changes(runs[middle], runs[most]))
+        loss = change_of(over_seeds.changes(runs[middle], runs[most]))
         claims.append(
             Claim(
                 source,
-                f"More weight on {own} than that lowers both the worst class and the average.",
-                all_held(over_seeds.worst_falls(drop, seeds), over_seeds.falls(fall, seeds)),
-                f"weight {middle:g} to {most:g}: worst class {points(drop)}; average {points(fall)}",
+                f"Even more weight on {own} lowers both the worst class and the average.",
+                all_held(over_seeds.worst_falls(drop, seeds), over_seeds.falls(loss, seeds)),
+                f"weight {middle:g} to {most:g}: worst class {points(drop)}; average {points(loss)}",
             )
         )
     return claims

@@ -1,8 +1,8 @@
-"""Does the norm of a class's classifier weights go with its robustness? (Tian et al. 2020, Figure 4.)
+"""Does the norm of a class's classifier weights correlate with its robustness? (Tian et al. 2020, Figure 4.)
 
-For every model: ‖w_c‖₂ of the rows of the last linear layer beside the class's robust and clean accuracy, Spearman's
+For every model: ‖w_c‖₂ of the rows of the last linear layer, the class's robust and clean accuracy, and Spearman's
 correlation of the two with its interval. The paper claims that robustness grows with the norm after adversarial
-training, and not after standard training.
+training, but not after standard training.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from classwise.studies.shared.under_attack import UnderAttack
 from classwise.studies.shared.verdicts import classes as classes_of
 from classwise.studies.shared.verdicts import contrary, either, falls_short, images, tails
 
-_STRONG = 0.5  # a correlation that is surely below this is not the papers' "nearly monotonous" one
+_STRONG = 0.5  # a correlation significantly below this is not the papers' "nearly monotonous" one
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeightNorm(UnderAttack):
     """Classifier weight norm against class robustness.
 
-    attack: the attack robustness is measured by. standard: which of the models, by name, is the standardly trained one.
+    attack: the attack robustness is measured by. standard: the name of the model with standard training.
     """
 
     standard: str | None = "standard"

@@ -1,4 +1,4 @@
-"""Methods for fairness against their base: the numbers, who starts from whom, and what is claimed."""
+"""Fairness methods against their base: the numbers, who starts from whom, and what is claimed."""
 
 from __future__ import annotations
 

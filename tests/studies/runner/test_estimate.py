@@ -138,7 +138,7 @@ def test_what_is_unknown_is_said_and_not_counted() -> None:
     assert (total.alone, total.chain, total.unknown) == (100, 100, 1)
     assert sentence(total, 2) == (
         "About 2 min one after the other, 2 min with 2 at once (the longest chain takes 2 min); 1000 MB of memory for "
-        "the largest job; not counted: 1 jobs of which nothing is known."
+        "the largest job; not counted: 1 jobs of unknown cost."
     ).replace("1000 MB", "1.0 GB")
     assert sentence(totals(plan(("a", "", 1), finished=("a",)), 1), 1) == "Everything is finished."
 

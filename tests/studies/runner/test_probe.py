@@ -80,7 +80,7 @@ def test_a_probe_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert 0 < found.seconds < 600
     assert 100 < found.megabytes < 5000
     assert not (tmp_path / "study").exists()
-    assert estimates._measure(workspace, jobs[1], Resources(), 0.1, 600.0).basis == "unknown: it reads what n leaves"
+    assert estimates._measure(workspace, jobs[1], Resources(), 0.1, 600.0).basis == "unknown: it reads the files of n"
     assert estimates._measure(workspace, norms, Resources(), 0.1, 600.0).basis == "unknown"
 
 

@@ -1,9 +1,9 @@
-"""Does robustness depend on what is behind the object? (Tian et al. 2021, Section 6.2, Figures 5, 6 and Table 4.)
+"""Does robustness depend on the background? (Tian et al. 2021, Section 6.2, Figures 5, 6 and Table 4.)
 
 Two parts. `mnist`: digits in front of a colour that two classes share are trained and attacked at ε = 0.5; errors under
-attack are to follow the background and natural ones are not (`digits`). `white`: the background of photos is
-replaced at inference; white is to make the weakest class more robust, natural predictions are to stay, and a training
-adjusted for that class adds to it (`views`). Controls are ours: other pairings, colours and masks.
+attack are expected to follow the background and natural ones are not (`digits`). `white`: the background of photos is
+replaced at inference; white is expected to make the weakest class more robust without changing natural predictions, and
+a training adjusted for that class to add to it (`views`). Controls are ours: other pairings, colours and masks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Background(OfModels):
     """Robustness and the background.
 
     part: mnist, white, or both; without a model or recipe only mnist. protocol: "final" judges the last step alone, as
-    the paper does, and attacks what is wrong already too; "any" leaves an image at the first point that breaks it.
+    the paper does, and attacks misclassified images too; "any" stops at the first point that breaks an image.
     Of mnist: mnist_recipe, mnist_set: the training, of any grey data set, and settings of it to change; mnist_eps: of
     training and attack; mnist_attack: what robustness is measured by; pairing: which classes share a background
     (pairs, shifted, both, halves), and controls (random, black), each trained once.
@@ -142,7 +142,7 @@ class Background(OfModels):
         if self.adjusted is not None and self.adjusted not in names:
             raise unknown("model (--adjusted)", self.adjusted, names)
         if [self.adjusted] == names:
-            raise UserError(f"{self.adjusted} is the only model; give the one it is to be compared with as well.")
+            raise UserError(f"{self.adjusted} is the only model; give one to compare it with as well.")
         known = known_classes(found[0].data)
         if self.class_name is not None and known is not None:
             index_of(self.class_name, known, f"class of {found[0].data}")
@@ -216,7 +216,7 @@ class Background(OfModels):
 
 
 def _listed(given: Sequence[str]) -> list[str]:
-    """Words given several times or with commas between them, each once."""
+    """Words given several times or separated by commas, each once."""
     return list(dict.fromkeys(part.strip() for text in given for part in text.split(",") if part.strip()))
 
 

@@ -243,7 +243,7 @@ def _more(pairing: str, clean: Records, attacked: Records) -> Claim:
         _SOURCE,
         f"More images are misclassified as a class with the same background under attack than without ({pairing}).",
         exceeds(float(row["low"]), float(row["high"]), test=PAIRED, sample=images(row["n_first"], "images")),
-        f"{row['first']:.1%} and {row['second']:.1%} of images: {100 * row['difference']:+.1f} points, 95% interval "
+        f"{row['first']:.1%} and {row['second']:.1%} of images: {100 * row['difference']:+.1f} points, 95% CI "
         f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}",
     )
 

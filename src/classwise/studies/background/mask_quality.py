@@ -1,12 +1,12 @@
-"""How far masks can be trusted: measures of each, a table by class, and the rule by which one is refused.
+"""The quality of masks: measures of each, a table by class, and the rule by which one is refused.
 
     share         of the image that is foreground
     components    connected parts of the foreground, neighbours across corners included
     border        whether the foreground touches the image's border
-    edge          mean gradient of the image along the mask's outline / mean gradient of the image; a mask that knows
-                  nothing of the image has about 1 (compare `masks.blobs`), one that follows contours more;
+    edge          mean gradient of the image along the mask's outline / mean gradient of the image; a mask that is
+                  independent of the image has about 1 (compare `masks.blobs`), one that follows contours more;
                   a segmentation seeks contours, so this shows that it found some, not that they are the object's
-    converged     1 where the segmentation came to rest, 0 where not, NaN where it is not known
+    converged     1 if the segmentation converged, 0 if not, NaN if it is not known
 
 A mask is refused when it is empty, smaller than `smallest` or larger than `largest` of the image: then hardly anything
 is left of the object or of the background. The paper (Tian et al., KDD 2021, §6.2), whose masks were made by hand for

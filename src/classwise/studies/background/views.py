@@ -47,7 +47,7 @@ class View:
 
     @property
     def job(self) -> str:
-        """What a job may be called after."""
+        """The view in the name of a job."""
         plain = re.sub(r"[^A-Za-z0-9]+", "", self.colour)
         return plain if self.masks == "own" else f"{plain}-{self.masks}"
 
@@ -58,7 +58,7 @@ class View:
 
 
 def views(colours: Sequence[str]) -> list[View]:
-    """The colours behind the objects' own masks, and the first of them behind the masks that know nothing of it."""
+    """The colours behind the objects' own masks, and the first of them behind the control masks."""
     return [*map(View, colours), View(colours[0], "shuffled"), View(colours[0], "random")]
 
 
@@ -69,7 +69,7 @@ def chosen_class(audit: Audit, name: str | None) -> str:
 
 
 def read_views(audits: Mapping[str, Audit]) -> Views:
-    """The rows of one model's audits, the original ones of those images only that have another background."""
+    """The rows of one model's audits, only of images that have another background."""
     masked = next(audit for name, audit in audits.items() if name != ORIGINAL).rows(CLEAN).index
     return {
         name: {"natural": _only(audit.rows(CLEAN), masked), "adversarial": _only(audit.rows(), masked)}
@@ -78,7 +78,7 @@ def read_views(audits: Mapping[str, Audit]) -> Views:
 
 
 def behind_own_masks(own: Views) -> list[str]:
-    """The backgrounds that are none of the controls' masks, the one in question first."""
+    """The backgrounds behind the objects' own masks, the one in question first."""
     return [view for view in own if view != ORIGINAL and not view.endswith(_MASKS)]
 
 

@@ -1,9 +1,9 @@
-"""Do methods for fairness raise the worst class, and at what price? (Li & Liu 2023, Tables 1, 2, 4 and 5, Theorem 3.)
+"""Do fairness methods improve the worst class, and at what cost? (Li & Liu 2023, Tables 1, 2, 4 and 5, Theorem 3.)
 
 TRADES and methods that build on it, on natural images, under PGD-100, PGD on the margin and AutoAttack: average and
-worst class accuracy, ρ against the base, CV. Intervals of ρ and of gains in the worst class are over the draw of
-images, the same ones for all models (`shared.together`); they do not hold what another training seed would
-change. Beside them the paper's bound for linear classifiers, on one trained here (`linear_bound`).
+worst class accuracy, ρ against the base, CV. Intervals of ρ and of gains in the worst class are over the sampling of
+images, the same ones for all models (`shared.together`); they do not cover the variance between training seeds. In
+addition the paper's bound for linear classifiers, computed for one trained here (`linear_bound`).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _PAPERS_STEP = 0.003  # at 8/255
 
 @dataclass(frozen=True, kw_only=True)
 class Fairness(OfModels):
-    """Methods for fairness against their base.
+    """Fairness methods against their base.
 
-    base: the model, by name, that ρ is measured against; recipes that fine-tune start from it. claimed: the model whose
-    ρ is said to be the best. attack: besides AutoAttack. autoattack_per_class: images of each class for it, 0 for none.
-    linear_epochs: of the linear classifier for the bound, 0 for none. protocol: "final" judges the last step alone, as
-    the paper's code does.
+    base: the name of the model that ρ is measured against; recipes that fine-tune start from it. claimed: the model
+    whose ρ is claimed to be the best. attack: in addition to AutoAttack. autoattack_per_class: images of each class for
+    it, 0 for none. linear_epochs: of the linear classifier for the bound, 0 for none. protocol: "final" judges the last
+    step alone, as the paper's code does.
     """
 
     base: str = "trades"
@@ -109,7 +109,7 @@ class Fairness(OfModels):
         return runs
 
     def _raises(self, place: int, runs: Mapping[str, Mapping[str, Records]], drawn: Mapping[str, Array]) -> Claim:
-        """The gain in the worst class under every attack; intervals for all methods together (Bonferroni)."""
+        """The gain in the worst class under every attack; Bonferroni over the methods."""
         first = next(iter(runs.values()))
         name, level = list(first)[place], 1 - 0.05 / (len(first) - 1)
         rulings, numbers = [], []
@@ -119,9 +119,9 @@ class Fairness(OfModels):
             least = 100 * np.nanmin(drawn[attack], axis=2)
             low, high = interval(least[:, place] - least[:, 0], level)
             rulings.append(exceeds(low, high, test=test, sample=images(smallest(*own.values()))))
-            ends_told = f"{low:.1f} to {high:.1f}" if np.isfinite(low) else "no interval: too few images"
-            numbers.append(f"{attack}: {100 * (lowest[place] - lowest[0]):+.1f} points ({ends_told})")
-        text = f"{name} raises the worst class's robustness above that of {self.base}."
+            ends = f"{low:.1f} to {high:.1f}" if np.isfinite(low) else "no interval: too few images"
+            numbers.append(f"{attack}: {100 * (lowest[place] - lowest[0]):+.1f} points ({ends})")
+        text = f"{name} has a more robust worst class than {self.base}."
         return Claim("li2023:table1", text, all_held(*rulings), "; ".join(numbers))
 
     def _best(self, runs: Mapping[str, Mapping[str, Records]], drawn: Mapping[str, Array]) -> list[Claim]:
@@ -137,8 +137,8 @@ class Fairness(OfModels):
             low, high = interval(found[:, at] - np.delete(found, at, axis=1).max(axis=1))
             rival = max((name for name in names if name != self.claimed), key=lambda name: np.nan_to_num(seen[name]))
             rulings.append(exceeds(low, high, test=BOOTSTRAP, sample=images(smallest(*own.values()))))
-            told = f"{seen[self.claimed]:.3f}, next {rival} {seen[rival]:.3f}, ahead by {low:.3f} to {high:.3f}"
-            numbers.append(f"{attack}: {told if np.isfinite(low) else 'a class of the base is never right'}")
+            text = f"{seen[self.claimed]:.3f}, next {rival} {seen[rival]:.3f}, ahead by {low:.3f} to {high:.3f}"
+            numbers.append(f"{attack}: {text if np.isfinite(low) else 'a class of the base has accuracy 0'}")
         return [
             Claim(
                 "li2023:table1",
@@ -157,7 +157,7 @@ class Fairness(OfModels):
         if self.autoattack_per_class:
             notes.append(f"AutoAttack on {self.autoattack_per_class} images of each class; the paper uses all.")
         if self.linear_epochs and not self._bounded:
-            notes.append("The bound for linear classifiers is left out: it is about the L∞ ball, the models about L2.")
+            notes.append("The bound for linear classifiers is left out: it holds for the L∞ ball, not for L2.")
         return notes
 
 
@@ -187,7 +187,7 @@ def _rows(attack: str, own: Mapping[str, Records], drawn: Array) -> list[dict[st
 
 
 def _summary(methods: pd.DataFrame) -> pd.DataFrame:
-    """As the paper prints it: a row for each model; average, worst, rho and CV of each attack beside one another."""
+    """As the paper prints it: a row for each model; average, worst, rho and CV of each attack side by side."""
     names = {"average": "avg", "worst": "worst", "rho": "rho", "cv_percent2": "cv_percent2"}
     found: dict[str, dict[str, Any]] = {}
     for row in methods.to_dict("records"):
@@ -198,7 +198,7 @@ def _summary(methods: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rhos(drawn: Array) -> Array:
-    """ρ of every model against the first, for every draw; NaN where the base's worst class is never right."""
+    """ρ of every model against the first, for every draw; NaN if the accuracy of the base's worst class is 0."""
     lowest, mean = np.nanmin(drawn, axis=2), np.nanmean(drawn, axis=2)
     with np.errstate(divide="ignore", invalid="ignore"):
         found = (lowest - lowest[:, :1]) / lowest[:, :1] - (mean[:, :1] - mean) / mean[:, :1]
@@ -206,7 +206,7 @@ def _rhos(drawn: Array) -> Array:
 
 
 def _vacuous(table: pd.DataFrame) -> pd.DataFrame:
-    """An error is never above 1: a bound that is says nothing."""
+    """An error is at most 1: a bound above 1 is vacuous."""
     return table.assign(vacuous=np.where(table["total"] >= 1, "yes", "no"))
 
 
@@ -218,7 +218,7 @@ def _theorem(table: pd.DataFrame, classes: pd.DataFrame) -> Claim:
     stated, tight = (table[table["form"] == form] for form in ("as stated", "tightened"))
     row = stated.iloc[int(stated["total"].argmin())]
     tested = classes[(classes["split"] == "test") & (classes["n"] > 0)]
-    ruling = undecided("no error is above 1, so a bound that is says nothing")
+    ruling = undecided("no error is above 1, so a bound above 1 is vacuous")
     if row["total"] < 1:
         test, sample = "exact bounds of the worst class's error (Šidák)", images(tested["n"].min())
         ruling = falls_short(row["measured_low"], row["measured_high"], row["total"], test=test, sample=sample)

@@ -8,19 +8,18 @@ fixed γ > 0 and a bound W ≥ ‖w_k‖_p for all k: with probability at least 
     U   = max_k E‖Σ_{i∈S_k} σ_i x_i‖_q
 
 (σ_i random signs; of the U in the paper only the terms y = k are not zero). The first term is K times the *average*
-margin error, not the worst class's. The proof's own step before that, with the terms it throws away kept, is
+margin error, not the worst class's. The step before that in the proof, with the terms it drops kept, is
 
     max_k Ê_k + (2WK/γ) (U/n + ε√K d^{1/q}/√n) + 3 √(log(2K/δ) / (2n)),    n = |S|/K,
 
-where K in the last logarithm is ours: the paper takes a maximum over K events of probability 1 − δ each without paying
-for it. Both are computed, with W that of the classifier and γ its median training margin of the robust images or, where
-that is better, the best of a grid. The theorem wants them fixed beforehand, so this is in the bound's favour: one that
-says nothing even so does say nothing. A γ beyond all margins, the first term at its largest, is the grid's way to say
-that no margin helps.
+where K in the last logarithm is ours: the paper takes a maximum over K events of probability 1 − δ each without a union
+bound. Both are computed, with W that of the classifier and γ its median training margin of the robust images or, if
+that is better, the best of a grid. The theorem requires both to be fixed beforehand, so this favours the bound: if it
+is vacuous even so, it is vacuous. A γ beyond all margins, where the first term is largest, means that no margin helps.
 
 The classifier minimises mean_i log Σ_{y'} exp(⟨w_{y'} − w_{y_i}, x_i⟩ + ε‖w_{y'} − w_{y_i}‖₁), which is convex; every
-exponent is exact, the largest change that the ball allows. So are its robust errors: there is no attack to trust. As in
-the theorem pixels may leave [0,1], and there is no bias.
+exponent is exact, the largest change that the ball allows. So are its robust errors: no attack is needed. As in the
+theorem, pixels may leave [0,1], and there is no bias.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ def linear(folder: Path, environment: Environment, data: str, eps: str | float, 
 
 
 def fit(images: Images, eps: float, epochs: int, seed: int) -> Tensor:
-    """W of shape (K, d), by Adam with a rate that falls to nought; reproducible, and without global random numbers."""
+    """W of shape (K, d), by Adam with a learning rate that decays to 0; reproducible, without global random numbers."""
     generator = torch.Generator().manual_seed(seed)
     pixels = images.batch(np.arange(1))[0].numel()
     weight = torch.zeros(images.num_classes, pixels, requires_grad=True)

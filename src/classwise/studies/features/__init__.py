@@ -47,7 +47,7 @@ class Features(OfModels):
     """Training on robust and on non-robust features.
 
     model, recipe: one called robust and one called standard, robust=PATH. retrain: the recipe for the models trained on
-    what is built, by default that of standard. sets: which to build besides the original. train_per_class: training
+    the sets, by default that of standard. sets: which to build in addition to the original. train_per_class: training
     images of each class they are built from. iterations, step: of the inversion of g. attack_iterations, attack_eps:
     of rand and det, also in steps of `step`, in L2. attack, eps, norm: of the audits.
     """
@@ -92,7 +92,7 @@ class Features(OfModels):
             [
                 f"The sets are built from {self.train_per_class} images of each class with {self.iterations} steps "
                 f"(rand, det: {self.attack_iterations}); Ilyas et al. take all of CIFAR-10 and 1000 (100) steps.",
-                "The paper is a plan and prints no result; each set was built and trained on once.",
+                "The paper is a pre-registration without results; each set was built and trained on once.",
             ],
         )
 
@@ -121,7 +121,7 @@ class Features(OfModels):
         standard = self._sources()["standard"]
         recipe = self.retrain or (standard.training.recipe if standard.training else None)
         if recipe is None:
-            raise UserError("which training shall be repeated on the sets built? Give --retrain RECIPE.")
+            raise UserError("no recipe to train on the sets with: give --retrain RECIPE.")
         setting, found = Setting(standard.data, self.eps, self.norm), {}
         for kind in dict.fromkeys((ORIGINAL, *sets)):
             name = json.dumps(f"arrays:file={{{kind}-data}}/images.npz")
@@ -131,7 +131,8 @@ class Features(OfModels):
 
 
 def by_set(clean: Mapping[str, Records], robust: Mapping[str, Records]) -> pd.DataFrame:
-    """One row per set: accuracy with its interval, spread of the classes, the worst one, agreement with the control."""
+    """One row per set: accuracy with its interval, spread of the classes, the worst class, agreement with the
+    control."""
     rows = []
     for kind, own in clean.items():
         total, attacked = overall.compute(own), overall.compute(robust[kind])
@@ -155,7 +156,7 @@ def by_set(clean: Mapping[str, Records], robust: Mapping[str, Records]) -> pd.Da
 
 
 def by_class(clean: Mapping[str, Records], robust: Mapping[str, Records]) -> pd.DataFrame:
-    """One row per set and class; the intervals of a set hold for all its classes together."""
+    """One row per set and class, with simultaneous intervals over the classes of a set."""
     tables = []
     for kind in clean:
         own, attacked = (accuracy.compute(runs[kind], simultaneous=True) for runs in (clean, robust))
@@ -173,7 +174,7 @@ def by_class(clean: Mapping[str, Records], robust: Mapping[str, Records]) -> pd.
 
 
 def claims(clean: Mapping[str, Records], robust: Mapping[str, Records], seed: int = 0) -> list[Claim]:
-    """What can be said of the two kinds of features, where both were built."""
+    """The claims about the two kinds of features, if both were built."""
     if not {"robust", "non-robust"} <= clean.keys():
         return []
     return [_useful(clean), _gives_robustness(robust), _spread(clean, seed)]
@@ -183,7 +184,7 @@ def _useful(clean: Mapping[str, Records]) -> Claim:
     chance = 1 / clean[ORIGINAL].num_classes
     totals = {kind: overall.compute(clean[kind]) for kind in ("robust", "non-robust")}
     ends = {kind: exact(total.value, total.support) for kind, total in totals.items()}
-    said = [f"{kind} {total.value:.1%} ({ends[kind][0]:.1%} to {ends[kind][1]:.1%})" for kind, total in totals.items()]
+    shown = [f"{kind} {total.value:.1%} ({ends[kind][0]:.1%} to {ends[kind][1]:.1%})" for kind, total in totals.items()]
     return Claim(
         _SOURCE,
         "Robust and non-robust features are both useful for classification.",
@@ -193,7 +194,7 @@ def _useful(clean: Mapping[str, Records]) -> Claim:
                 for kind, total in totals.items()
             )
         ),
-        f"clean accuracy after training on them: {', '.join(said)}; chance {chance:.1%}",
+        f"clean accuracy after training on them: {', '.join(shown)}; chance {chance:.1%}",
     )
 
 
@@ -205,19 +206,19 @@ def _gives_robustness(robust: Mapping[str, Records]) -> Claim:
         "Standard training on robust features alone gives robustness that the original images do not.",
         exceeds(low, high, test=PAIRED, sample=images(change["n_first"], "images")),
         f"robust {change['first']:.1%} and {change['second']:.1%}: {100 * change['difference']:+.1f} points, 95% "
-        f"interval {100 * low:+.1f} to {100 * high:+.1f}",
+        f"CI {100 * low:+.1f} to {100 * high:+.1f}",
     )
 
 
 def _spread(clean: Mapping[str, Records], seed: int) -> Claim:
-    """The difference of the two CVs, without what few images add to either."""
+    """The difference of the two CVs, without the sampling noise of few images."""
     kinds = ("robust", "non-robust")
     more, low, high = cv_change(clean["non-robust"], clean["robust"], seed=seed)
     first, second = (cv.compute(clean[kind]) for kind in kinds)
-    ends = f"95% interval {low:+.0f} to {high:+.0f}" if np.isfinite(low) else "no interval"
+    ends = f"95% CI {low:+.0f} to {high:+.0f}" if np.isfinite(low) else "no interval"
     return Claim(
         _SOURCE,
         "Robust features make the classes differ more than non-robust features do.",
         exceeds(low, high, test=HALVES, sample=images(smallest(*(clean[kind] for kind in kinds)))),
-        f"CV of clean accuracy {first:.0f} and {second:.0f} %²; difference without chance {more:+.0f}, {ends}",
+        f"CV of clean accuracy {first:.0f} and {second:.0f} %²; difference without sampling noise {more:+.0f}, {ends}",
     )

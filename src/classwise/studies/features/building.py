@@ -57,17 +57,17 @@ def build(
         elif kind != ORIGINAL:
             start = images.batch(others[rows])[0].to(device)
             x = inverted(penultimate(module), x, start, step, iterations)
-        made.append(x.cpu().numpy().astype(np.float16))  # half the room; its error is an eighth of that of 8 bits
+        made.append(x.cpu().numpy().astype(np.float16))  # half the size; its error is an eighth of that of 8 bits
     save(folder / "images.npz", np.concatenate(made), labels, images.class_names)
 
 
 def inverted(features: Callable[[Tensor], Tensor], x: Tensor, start: Tensor, step: float, iterations: int) -> Tensor:
-    """The nearest images to `x` in feature space that descent from `start` comes by."""
+    """The images nearest to `x` in feature space on the path of gradient descent from `start`."""
     with torch.no_grad():
         goal = features(x)
     point = best = start
     least = torch.full((len(x),), float("inf"), device=x.device)
-    for _ in range(iterations + 1):  # each asks about the point before it moves on, so the last move is never judged
+    for _ in range(iterations + 1):  # each evaluates the point before its step, so the last step is never evaluated
         found, gradient = value_and_gradient(features, point, lambda g: -(g - goal).norm(dim=1))
         distance = (found - goal).norm(dim=1)
         nearer = distance < least

@@ -1,10 +1,11 @@
-"""Do broken images come home once the class they were taken for is not trained on? (Tian et al. 2021, Figure 4.)
+"""Do broken images become robust when the class they are misclassified as is not trained on? (Tian et al. 2021, Figure
+4.)
 
 Homing (Definition 6.1): an image of class i that the attack breaks into the confound class j has the homing property if
-it is robust on the model trained again, by the same recipe, without class j. The model without j answers one class
-fewer; the others are numbered anew and matched by name, the images by their index. H_ij counts the images of M_ij, the
-misclassified matrix, that come home. One control the paper lacks: how many of the same images turn robust when another
-class than their confound is left out, which is what training once more does by itself.
+it is robust on the model trained again, by the same recipe, without class j. The model without j has one output fewer;
+the other classes are renumbered and matched by name, the images by their index. H_ij counts the images of M_ij, the
+misclassified matrix, that have it. One control that the paper lacks: how many of the same images become robust when a
+class other than their confound is left out, which is the effect of training again.
 """
 
 from __future__ import annotations
@@ -115,13 +116,13 @@ class Homing(Study):
         return found
 
     def _left_out(self) -> dict[str, str]:
-        """The classes to leave out, and how a data spec says each: by number where the name would part the spec."""
+        """The classes to leave out, and how a data spec says each: by number if the name contains a separator."""
         data = self._recipe().data.name
         known = known_classes(data)
         if known is None:
             if not self.classes:
                 raise UserError(
-                    f"{data} names its classes only once it is read: give those to leave out, --classes A,B."
+                    f"the classes of {data} are only known once it is read: give those to leave out, --classes A,B."
                 )
             return {name: name for text in self.classes for name in text.split(",")}
         asked = [part for text in self.classes for part in ([text] if text in known else text.split(","))]
@@ -132,10 +133,10 @@ class Homing(Study):
 def _notes(base: Records, without: Mapping[str, Records]) -> list[str]:
     kept = [name for name in base.class_names if name not in without]
     notes = [
-        "The paper does not say how the model without a class answers; here it has one output fewer.",
-        "One training stands for each class left out: the intervals are over images, not over trainings.",
-        "A class that is left out also leaves its training images out: the models without it see fewer images.",
+        "The paper does not say what the model without a class predicts; here it has one output fewer.",
+        "Each class is left out in a single training: the intervals are over images, not over trainings.",
+        "Leaving out a class also removes its training images: the models without it see fewer images.",
     ]
     return notes + (
-        [f"Never left out, so their columns of the homing matrix are empty: {', '.join(kept)}."] if kept else []
+        [f"Not left out, so that their columns of the homing matrix are empty: {', '.join(kept)}."] if kept else []
     )

@@ -25,7 +25,7 @@ def claims(base: Records, broken: pd.DataFrame) -> list[Claim]:
 
 def _most(weak: pd.DataFrame) -> Claim:
     home, n = float(weak["home"].sum()), len(weak)
-    text = "Most misclassified examples of vulnerable classes turn robust once their confound class is left out."
+    text = "Most misclassified examples of vulnerable classes become robust when their confound class is left out."
     if not n:
         return Claim(_SOURCE, text, undecided("no errors"), "no image of a vulnerable class was broken")
     low, high = exact(home / n, n)
@@ -33,29 +33,29 @@ def _most(weak: pd.DataFrame) -> Claim:
         _SOURCE,
         text,
         exceeds(low, high, _HALF, test=EXACT, sample=images(n, "broken images")),
-        f"{home:.0f} of {n} ({home / n:.1%}), 95% interval {low:.1%} to {high:.1%}",
+        f"{home:.0f} of {n} ({home / n:.1%}), 95% CI {low:.1%} to {high:.1%}",
     )
 
 
 def _confound_matters(broken: pd.DataFrame) -> Claim:
     """The mean over the images of home − elsewhere, which lies between −1 and 1, with the interval of a mean."""
-    text = "It is the confound class that matters: leaving out another class brings fewer of the same images home."
+    text = "It is the confound class that matters: leaving out another class makes fewer of the same images robust."
     judged = broken.dropna(subset=["elsewhere"])
     gains = (judged["home"] - judged["elsewhere"]).to_numpy()
     if len(gains) < 2:
-        return Claim(_SOURCE, text, undecided("nothing to compare"), "needs retrainings without two classes at least")
+        return Claim(_SOURCE, text, undecided("nothing to compare"), "needs trainings without at least two classes")
     mean, n = float(gains.mean()), len(gains)
     low, high = mean_interval(gains)
     numbers = (
-        f"{judged['home'].mean():.1%} home, {judged['elsewhere'].mean():.1%} without another class: "
-        f"{100 * mean:+.1f} points, 95% interval {100 * low:+.1f} to {100 * high:+.1f}"
+        f"{judged['home'].mean():.1%} robust, {judged['elsewhere'].mean():.1%} without another class: "
+        f"{100 * mean:+.1f} points, 95% CI {100 * low:+.1f} to {100 * high:+.1f}"
     )
     ruling = exceeds(low, high, test="Student's t over the images", sample=images(n, "broken images"))
     return Claim(_SOURCE, text, ruling, numbers)
 
 
 def _in_pairs(base: Records) -> Claim:
-    """Of the classes that have one most frequent confound; where several are as frequent, none is chosen."""
+    """Only classes with a unique most frequent confound count."""
     errors = misclassified.compute(base)
     alone = (errors == errors.max(axis=1, keepdims=True)).sum(axis=1) == 1
     pairs = [(i, j) for i, j in mutual(base) if alone[i] and alone[j]]
@@ -64,15 +64,15 @@ def _in_pairs(base: Records) -> Claim:
     named = ", ".join(f"{base.class_names[i]}-{base.class_names[j]}" for i, j in pairs) or "none"
     return Claim(
         "tian2021:figure4a",
-        "Classes confuse one to one: many are each other's most frequent confound.",
+        "Classes are confused in pairs: many are each other's most frequent confound.",
         omnibus(p, test="exact chance of as many pairs", sample=(images(smallest(base)), classes(choosing))),
-        f"{len(pairs)} pairs ({named}); as many by chance with probability {p:.2g}",
+        f"{len(pairs)} pairs ({named}); probability of as many by chance {p:.2g}",
     )
 
 
 def chance_of_pairs(pairs: int, classes: int, among: int | None = None) -> float:
-    """The probability of at least so many mutual pairs if every class chose its confound blindly among the others,
-    which are more than those that choose where `among` says so.
+    """The probability of at least so many mutual pairs if every class had a random confound among the others, of
+    which there are `among` in all if some have none.
 
     Of c classes that choose among C any m disjoint pairs are mutual with probability (C−1)^{−2m}; with S_m the sum of
     that over all sets of m disjoint pairs, P(at least k) = Σ_{m≥k} (−1)^{m−k} binom(m−1, k−1) S_m.

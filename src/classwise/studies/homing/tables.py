@@ -60,7 +60,7 @@ def matrix(broken: pd.DataFrame, class_names: tuple[str, ...]) -> Array:
 
 
 def by_class(base: Records, broken: pd.DataFrame) -> pd.DataFrame:
-    """What becomes of the broken images of each class; intervals of all classes hold together (Šidák)."""
+    """What happens to the broken images of each class, with simultaneous intervals (Šidák)."""
     robust, weak = accuracy.compute(base), vulnerable.compute(base).vulnerable
     table = _rates(broken, ["class"], simultaneous=True).set_index("class").reindex(list(base.class_names))
     front = pd.DataFrame(
@@ -76,7 +76,7 @@ def by_class(base: Records, broken: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_pair(broken: pd.DataFrame) -> pd.DataFrame:
-    """What becomes of the images of each class broken into each class, the most frequent first; an interval each."""
+    """What happens to the images of each class broken into each class, the most frequent first."""
     return _rates(broken, ["class", "confound"]).sort_values(
         "broken", ascending=False, kind="stable", ignore_index=True
     )
@@ -102,7 +102,7 @@ def mutual(base: Records) -> list[tuple[int, int]]:
 
 
 def relations(base: Records, broken: pd.DataFrame) -> pd.DataFrame:
-    """The pairs of classes that are each other's confound: how many images go each way, and how many come home."""
+    """The pairs of classes that are each other's confound: images in each direction, and how many have the property."""
     names = base.class_names
     counts, home = misclassified.compute(base), matrix(broken, names)
     return pd.DataFrame(
@@ -148,17 +148,18 @@ def _renumbered(rows: Records, base: Records) -> Records:
 
 
 def advice(base: Records, effect: pd.DataFrame) -> pd.DataFrame:
-    """For each vulnerable class the one whose absence helps it most: the class to weaken, if the gain is no chance."""
+    """For each vulnerable class the one whose absence helps it most: the class to weaken, if the gain is
+    significant."""
     own = effect[effect["class"].isin(vulnerable.compute(base).vulnerable) & effect["change (points)"].notna()]
     best = own.loc[own.groupby("class", sort=False)["change (points)"].idxmax()].sort_values(
         "robust before (%)", kind="stable"
     )
     sure = (best["change (points)"] > 0) & (best["p_holm"] < LEVEL)
-    told = best.assign(weaken=best["without"].where(sure, "none for certain")).rename(
+    named = best.assign(weaken=best["without"].where(sure, "none (not significant)")).rename(
         columns={"without": "most helped by"}
     )
     shown = ["class", "robust before (%)", "most helped by", "change (points)", "low", "high", "p_holm", "weaken"]
-    return told[shown].reset_index(drop=True)
+    return named[shown].reset_index(drop=True)
 
 
 def wide(counts: Array, names: tuple[str, ...]) -> pd.DataFrame:

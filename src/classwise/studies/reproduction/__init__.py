@@ -1,1 +1,2 @@
-"""The papers' tables and figures by id: which study makes each, and the printed numbers beside its own."""
+"""The papers' tables and figures by id: which study reproduces each, and the printed numbers next to the measured
+ones."""

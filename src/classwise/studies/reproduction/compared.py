@@ -1,4 +1,4 @@
-"""A plan beside what the paper states: every setting that differs, by its key.
+"""A plan compared with what the paper states: every setting that differs, by its key.
 
     rows                    a model of the paper is not in the plan
     attack                  an attack of the paper is not in the plan
@@ -7,7 +7,7 @@
     every_epoch             models are not audited through their training
 
 A setting that the paper does not state cannot differ. Where several models or audits of a plan could be the paper's,
-the nearest is compared. What cannot be read from jobs is said in a plan under one of `NOT_COMPARED`.
+the nearest is compared. What cannot be read from jobs is listed in a plan under one of `NOT_COMPARED`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from classwise.studies.reproduction.used import Used, trainings, used
 from classwise.studies.runner.graph import Graph
 from classwise.studies.runner.study import Study
 
-#: The papers' WideResNet-32-10 has five blocks in each group, as WideResNet-34-10 has by the usual way of counting.
+#: The papers' WideResNet-32-10 has five blocks in each group, as WideResNet-34-10 has by the usual convention.
 _SAME = {"wideresnet-32-10": "wideresnet-34-10"}
-#: Classes drawn, colours behind digits, data sets of what is only a definition, models beside the paper's.
+#: Classes plotted, background colours of digits, data sets of mere definitions, additional models.
 NOT_COMPARED = frozenset({"classes", "colours", "data_sets", "extra"})
-_PLAIN = {"where", "attack", "settings", "images"}  # of an attack or a training, what is compared in its own way
+_PLAIN = {"where", "attack", "settings", "images"}  # of an attack or a training, what is compared separately
 _ROUNDING = 1e-9
 
 
@@ -63,7 +63,7 @@ def _of_run(run: StatedRun, stated: Settings, everything: Sequence[Used]) -> Ite
 
 
 def _of_model(run: StatedRun, stated: Settings, own: Sequence[Used], of: str) -> Iterator[Difference]:
-    """One model of the plan, under all its attacks, beside the paper's."""
+    """One model of the plan, under all its attacks, compared with the paper's."""
     yield from _of_training(run, own[0], of)
     for attack in run.attacks:
         if attack.attack == NOT_STATED:

@@ -1,11 +1,11 @@
-"""What jobs cost, counted in floating-point operations, so that a whole paper can be priced without running any of it.
+"""The cost of jobs in floating-point operations, so that a whole paper can be estimated without running anything.
 
-    forward pass of one image                        F, counted by torch on the model itself, without its weights
+    forward pass of one image                        F, counted layer by layer (`engine.operations`)
     a step of a gradient attack                      2 F (forward, and backward to the image)
     the outer loss of a training step                3 F for each pass (forward, backward to image and weights)
 
-The count is divided by the speed of this machine at a convolution, measured in half a second. Such a price is good to a
-factor of two or so. An audit is priced as if no example were ever retired.
+The count is divided by the speed of this machine at a convolution, measured in half a second. The estimate is good to
+a factor of about two. An audit is estimated as if no example were broken early.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from classwise.models import load_model
 from classwise.studies.runner.graph import AuditJob, Graph, StudyJob, TrainJob
 from classwise.training import recipe
 
-_CRAFTED = 40  # passes of an attack made on another model: twenty steps of PGD
+_CRAFTED = 40  # passes of an attack crafted on another model: twenty steps of PGD
 
 
 def of_jobs(graph: Graph) -> dict[str, float | None]:
@@ -64,7 +64,7 @@ def forward(model: str, shape: tuple[int, ...], num_classes: int) -> float:
 
 
 def passes(attack: Attack) -> float:
-    """Forward passes' worth of work that an attack spends on one image."""
+    """The work of an attack on one image, in forward passes."""
     each = attack.evaluations * (2 if attack.needs_gradient else 1) + isinstance(attack, Boundary)  # where it led
     return attack.steps * attack.restarts * each
 

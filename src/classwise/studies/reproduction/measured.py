@@ -1,7 +1,7 @@
-"""A study's tables in the shape of the printed ones: for each printed table, which of our numbers stands where.
+"""A study's tables in the layout of the printed ones: for each printed table, which of our numbers belongs where.
 
-Each function gives lines: the labels that name a printed row (as far as the study has them) and its numbers by the
-printed column's name. Numbers are in the units of the print.
+Each function yields lines: the labels that name a printed row (as far as the study has them) and its numbers by the
+printed column's name. Numbers are in the printed units.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def attacks(result: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
 def temperatures(result: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
     """KDD Table 3, ICLR Tables 3 and 4: each defence at each 1/T in plain float32, as the papers computed it.
 
-    A printed row is met by the number at its own 1/T, also where another 1/T breaks more here.
+    A printed row is compared at its own 1/T, even if another 1/T breaks more here.
     """
     for _, row in result.tables["float32"].iterrows():
         labels = {"defense": str(row["model"]), "inv_temperature": f"{row['inv_temperature']:g}"}
@@ -128,7 +128,7 @@ def eta(result: StudyResult, numbers: Mapping[str, str]) -> Iterator[Line]:
 
 
 def _printed_attack(text: str) -> str | None:
-    """As which of WAT's columns an attack counts: PGD only with the 100 steps they have."""
+    """The column of WAT's tables that an attack belongs to: PGD only with their 100 steps."""
     name, options = spec.split(text)
     name, steps = spec.leading(name)
     if name == "pgd":

@@ -1,11 +1,11 @@
-"""A table or figure of a paper again: its study at desk or paper scale, printed numbers beside measured ones.
+"""A table or figure of a paper reproduced: its study at desk or paper scale, printed numbers next to measured ones.
 
     plan = reproduce.plan("tian2021:table1", "desk")       # the study with its options, and what differs
     result = studies.run(plan.study, "runs/table1")
     reproduce.beside(plan, result)                        # row, column, printed, ours, difference, misprint
 
-Which options a table takes at which scale is in reproductions.toml, with what is not as in the paper; what is printed,
-and what the papers state of how it was made, is in `classwise.published`.
+The options of a table at each scale are in reproductions.toml, with what differs from the paper; what is printed, and
+what the papers state about how it was made, is in `classwise.published`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FILE = Path(__file__).parent / "reproductions.toml"
 
 @dataclass(frozen=True)
 class Differs:
-    """What is not as in the paper, in a sentence, and the keys of the settings it is about (`compared`)."""
+    """A sentence about what differs from the paper, and the keys of the settings it is about (`compared`)."""
 
     keys: tuple[str, ...]
     says: str
@@ -51,7 +51,7 @@ class Differs:
 
 @dataclass(frozen=True)
 class ReproductionPlan:
-    """How a table or figure is made again: the study, and what is not as in the paper."""
+    """How a table or figure is reproduced: the study, and what differs from the paper."""
 
     item: published.Item
     study: Study
@@ -60,7 +60,7 @@ class ReproductionPlan:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What is not as in the paper."""
+        """What differs from the paper."""
         return tuple(each.says for each in self.differs)
 
 
@@ -77,7 +77,7 @@ def _differs(entry: Mapping[str, Any]) -> Differs:
 
 
 def names() -> list[str]:
-    """The tables and figures that can be made again."""
+    """The tables and figures that can be reproduced."""
     return [item.id for item in published.items() if item.study is not None]
 
 
@@ -86,7 +86,7 @@ def plan(name: str, scale: Scale = "desk") -> ReproductionPlan:
     """The plan for a table or figure at a scale."""
     item = published.item(name)
     if item.study is None:
-        raise UserError(f"{name} ({item.title}) is a sketch: there is nothing in it to measure.")
+        raise UserError(f"{name} ({item.title}) is a sketch without anything to measure.")
     if scale not in ("desk", "paper"):
         raise unknown("scale", scale, ("desk", "paper"))
     shared, entries = _file()
@@ -120,7 +120,7 @@ def _study(name: str, options: Mapping[str, Any], others: Mapping[str, Mapping[s
 
 
 def hours(chosen: ReproductionPlan) -> float | None:
-    """About how long it takes on this machine, from counted operations; None where no job can be counted."""
+    """About how long it takes on this machine, from counted operations; None if no job can be counted."""
     return _hours(chosen.study)
 
 
@@ -133,9 +133,9 @@ def _hours(study: Study) -> float | None:
 def with_printed_numbers(chosen: ReproductionPlan, result: StudyResult) -> StudyResult:
     """The study's result with the printed numbers before everything else."""
     tables = {"printed_and_measured": beside(chosen, result), **result.tables}
-    said = published.statements(chosen.item.id)
-    if len(said):
-        tables["stated_in_the_paper"] = said.drop(columns="item")
+    stated = published.statements(chosen.item.id)
+    if len(stated):
+        tables["stated_in_the_paper"] = stated.drop(columns="item")
     if not len(tables["printed_and_measured"]):
         del tables["printed_and_measured"]
     notes = (*chosen.sentences, *(f"In print: {note}" for note in chosen.item.notes), *result.notes)
@@ -160,7 +160,7 @@ def beside(chosen: ReproductionPlan, result: StudyResult) -> pd.DataFrame:
         row, plain = ", ".join(labels.values()), {name: _plain(text) for name, text in labels.items()}
         ours: dict[str, float] = {}
         for known, own in measured:
-            # A label that one side leaves out, such as the best 1/T found, does not tell rows apart.
+            # A label that one side leaves out, such as the best 1/T found, does not distinguish rows.
             if all(plain[name] == text for name, text in known.items() if name in plain):
                 ours |= own
         for column, printed in line.drop(list(labels)).items():

@@ -1,4 +1,4 @@
-"""A table that takes several studies: one for each data set, say, of which each compares its own models."""
+"""A table that needs several studies, such as one for each data set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan does, in the words in which the papers' settings are written (`classwise.published.paper_settings`).
+"""What a plan does, by the keys in which the papers' settings are written (`classwise.published.paper_settings`).
 
 Read from the jobs themselves, not from the plan's options: the recipe of each training as it will be run, and the
 attack, radius and images of each audit.
@@ -115,7 +115,7 @@ def _training(own: recipe.Recipe, model: str) -> dict[str, Any]:
 
 
 def _network(text: str) -> str:
-    """A network without its head and stem; a width of its own is kept, being another network."""
+    """A network without its head and stem; a width is kept, since it makes another network."""
     name, options = spec.split(text)
     rest = {key: value for key, value in options.items() if key not in ("head", "stem")}
     return name + (":" + ",".join(f"{key}={value}" for key, value in rest.items()) if rest else "")
@@ -129,7 +129,7 @@ def _checkpoint(own: recipe.Recipe, model: str) -> int | str:
 
 
 def _attack(text: str, eps: float, norm: str, graph: Graph) -> StatedAttack:
-    """An attack by the papers' keys; of a transfer attack the settings are those of what crafts."""
+    """An attack by the papers' keys; the settings of a transfer attack are those of the attack that crafts."""
     name = spec.leading(spec.split(text)[0])[0].replace("-", "_")
     if name in ("clean", "autoattack"):
         return StatedAttack(attack=name, eps=eps, norm=norm)

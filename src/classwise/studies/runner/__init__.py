@@ -1,1 +1,1 @@
-"""How any study is planned, worked through and reported: the graph of jobs, the engines, the result."""
+"""How a study is planned, run and reported: the graph of jobs, the engines, the result."""

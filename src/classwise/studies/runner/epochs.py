@@ -13,7 +13,7 @@ from classwise.training.recipe import load
 
 
 def at_epoch(model: ModelUnderStudy, epoch: int | None) -> ModelUnderStudy:
-    """The model after an epoch, counted from 1; a training that would not keep it is told to. None: as it is."""
+    """The model after an epoch, counted from 1; a training that would not keep it is changed to. None: as it is."""
     if epoch is None:
         return model
     if model.training is None:
@@ -24,7 +24,7 @@ def at_epoch(model: ModelUnderStudy, epoch: int | None) -> ModelUnderStudy:
     if not 1 <= epoch <= train.epochs:
         raise UserError(f"epoch {epoch} of {model.name}: its recipe trains epochs 1 to {train.epochs}.")
     if not train.keeps(epoch):
-        keep = epoch if train.keep == "best" else "all"  # what is kept already must stay
+        keep = epoch if train.keep == "best" else "all"  # what the recipe keeps must stay
         training = dataclasses.replace(training, changes=(*training.changes, f"train.keep={keep}"))
     return dataclasses.replace(model, checkpoint=training.folder.epoch(epoch).as_posix(), training=training)
 

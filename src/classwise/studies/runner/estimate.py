@@ -1,8 +1,8 @@
-"""What a study will cost before it is done: its jobs, and time and memory from a short probe of each kind (`probe`).
+"""The cost of a study before it is run: its jobs, and time and memory from a short probe of each kind (`probe`).
 
-Probes share a budget of time. Once it is spent, what is left is taken from what the caller has counted (`cost`). Jobs
-that differ only in seeds, weights, rates and which classes are left out share one probe; where such a job is
-finished, the time it took is the estimate.
+Probes share a budget of time. Once it is spent, the caller's counts are used for the rest (`reproduction.cost`). Jobs
+that differ only in seeds, weights, rates and which classes are left out share one probe; if such a job is finished,
+the time it took is the estimate.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _UNKNOWN = Measured(math.nan, math.nan, "unknown")
 
 @dataclass(frozen=True)
 class Totals:
-    """What is left to do: one job after the other, with several at once, and the longest chain of jobs."""
+    """The remaining time: one job after the other, several at once, and the longest chain of jobs."""
 
     alone: float
     together: float
@@ -59,14 +59,14 @@ def estimate(
 ) -> pd.DataFrame:
     """A row for each job: what it waits for, whether it is finished, the time it took or will take, and memory.
 
-    seconds: about how long a probe measures; limit: after which one is given up; given: jobs for which a finished run
-    stands; budget: seconds for all probes together; counted: seconds of jobs for which there is no time to probe;
-    watch: told the name of each job that is probed. Nothing is written.
+    seconds: about how long a probe measures; limit: its timeout; given: jobs replaced by a finished run (--use);
+    budget: seconds for all probes together; counted: seconds of jobs that there is no time to probe; watch: called with
+    the name of each job that is probed. Nothing is written.
     """
     finished = {job.name: about for job in workspace.graph if (about := workspace.finished(job)) is not None}
     known: dict[str, Measured] = {}
     for name, about in finished.items():
-        key = _alike(workspace, workspace.graph.jobs[name], finished)
+        key = _cost_key(workspace, workspace.graph.jobs[name], finished)
         took = Measured(about["seconds"], about["megabytes"], f"as {name} took")
         known[key] = max(known.get(key, took), took, key=lambda measured: measured.seconds)
     rows = []
@@ -78,7 +78,7 @@ def estimate(
         elif state == "finished":
             took = Measured(finished[job.name]["seconds"], finished[job.name]["megabytes"], "took")
         else:
-            key = _alike(workspace, job, finished)
+            key = _cost_key(workspace, job, finished)
             left = end - time.monotonic()
             if key not in known and left > 0:
                 watch(job.name)
@@ -92,9 +92,9 @@ def estimate(
 
 
 def totals(frame: pd.DataFrame, jobs: int) -> Totals:
-    """The time of all that is to do, with `jobs` at once, each begun as soon as those it waits for are done.
+    """The time of all remaining jobs, with `jobs` at once, each started as soon as those it waits for are done.
 
-    What is unknown counts as nothing.
+    Unknown times count as 0.
     """
     left = frame[frame["state"] == "to do"]
     needed = {row["job"]: float(row["seconds"]) for row in left.to_dict("records")}
@@ -104,7 +104,7 @@ def totals(frame: pd.DataFrame, jobs: int) -> Totals:
         for row in left.to_dict("records")
     }
     chain: dict[str, float] = {}
-    for name in took:  # jobs stand in an order in which they can be done
+    for name in took:  # jobs are in an order in which they can be done
         chain[name] = took[name] + max((chain[other] for other in after[name]), default=0.0)
     return Totals(
         sum(took.values()),
@@ -116,7 +116,7 @@ def totals(frame: pd.DataFrame, jobs: int) -> Totals:
 
 
 def _schedule(took: Mapping[str, float], after: Mapping[str, list[str]], jobs: int) -> float:
-    """When the last job ends: whenever a place is free, the first job that can begin takes it."""
+    """When the last job ends, if every free slot is given to the first job that can start."""
     waiting, running, done, now = list(took), list[tuple[float, str]](), set[str](), 0.0
     while waiting or running:
         ready = [name for name in waiting if done.issuperset(after[name])]
@@ -129,7 +129,7 @@ def _schedule(took: Mapping[str, float], after: Mapping[str, list[str]], jobs: i
 
 
 def show(frame: pd.DataFrame, resources: Resources, console: Console | None = None) -> None:
-    """The jobs as a table, and what all that is left comes to."""
+    """The jobs as a table, and the total of what is left."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -148,7 +148,7 @@ def show(frame: pd.DataFrame, resources: Resources, console: Console | None = No
 
 
 def sentence(total: Totals, jobs: int) -> str:
-    """What is left to do, in words."""
+    """What is left to do, as a sentence."""
     if not total.alone and not total.unknown:
         return "Everything is finished."
     text = f"About {_duration(total.alone)} one after the other"
@@ -156,7 +156,7 @@ def sentence(total: Totals, jobs: int) -> str:
         text += f", {_duration(total.together)} with {jobs} at once (the longest chain takes {_duration(total.chain)})"
     text += "" if math.isnan(total.megabytes) else f"; {_memory(total.megabytes)} of memory for the largest job"
     if total.unknown:
-        text += f"; not counted: {total.unknown} jobs of which nothing is known"
+        text += f"; not counted: {total.unknown} jobs of unknown cost"
     return f"{text}."
 
 
@@ -176,8 +176,8 @@ def _memory(megabytes: float) -> str:
     )
 
 
-def _alike(workspace: Workspace, job: StudyJob, finished: Mapping[str, Any]) -> str:
-    """What a job's time depends on; jobs with the same text share one measurement."""
+def _cost_key(workspace: Workspace, job: StudyJob, finished: Mapping[str, Any]) -> str:
+    """What a job's time depends on; jobs with the same key share one measurement."""
     if isinstance(job, TrainJob):
         return json.dumps(["train", _shape_of_training(job)], sort_keys=True, default=str)
     if isinstance(job, AuditJob):
@@ -191,20 +191,20 @@ def _alike(workspace: Workspace, job: StudyJob, finished: Mapping[str, Any]) -> 
 
 
 def _any_epoch(model: str) -> str:
-    """The models after all epochs of a training are as fast as its best."""
+    """The model after any epoch of a training is as fast as the best one."""
     path = Path(model)
     return str(TrainingFolder(path.parents[1]).best) if isinstance(TrainingFolder.which(path), int) else model
 
 
 def _shape_of_data(data: str) -> list[Any]:
-    """A data set without which classes are left out; how many are makes a difference."""
+    """A data set with the number of classes that are left out instead of their names."""
     name, options = spec.split(data)
     excluded = {"exclude": len(spec.items(options["exclude"], older=r"\|"))} if "exclude" in options else {}
     return [name, options | excluded]
 
 
 def _shape_of_training(job: TrainJob) -> dict[str, Any]:
-    """A recipe without what makes no difference to its speed: seeds, rates, weights, and which classes are left out."""
+    """A recipe without what does not affect its speed: seeds, rates, weights, and which classes are left out."""
     parts = recipe.load(job.recipe, job.changes).settings()
     parts["data"]["exclude"] = len(parts["data"]["exclude"])
     optimizer = parts["train"]["optimizer"].partition(":")[0]
@@ -217,15 +217,15 @@ def _shape_of_training(job: TrainJob) -> dict[str, Any]:
 
 
 def _measure(workspace: Workspace, job: StudyJob, resources: Resources, seconds: float, limit: float) -> Measured:
-    """Probe a job in a process of its own."""
+    """Probe a job in a separate process."""
     if isinstance(job, DeriveJob):
         return _UNKNOWN
     for other in map(workspace.graph.jobs.__getitem__, sorted(job.after)):
         if not isinstance(other, TrainJob) and workspace.finished(other) is None:
-            return Measured(math.nan, math.nan, f"unknown: it reads what {other.name} leaves")
+            return Measured(math.nan, math.nan, f"unknown: it reads the files of {other.name}")
     threads = str(resources.threads)
     folder = str(workspace.folder.resolve())
-    begun = time.time() if resources.jobs > 1 else None  # then a job is a process, and pays for its start
+    begun = time.time() if resources.jobs > 1 else None  # then a job is a process, and its start counts
     order = json.dumps(
         {"folder": folder, "workspace": workspace.about(), "name": job.name, "seconds": seconds, "begun": begun}
     )
@@ -235,7 +235,7 @@ def _measure(workspace: Workspace, job: StudyJob, resources: Resources, seconds:
         done = subprocess.run(command, input=order, capture_output=True, text=True, env=environment, timeout=limit)
     except subprocess.TimeoutExpired:
         return Measured(math.nan, math.nan, f"unknown: not measured within {limit:g} s")
-    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines() or ["no word"]
+    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines() or ["no output"]
     if done.returncode:
         return Measured(math.nan, math.nan, f"unknown: {lines[-1]}")
     return Measured(**json.loads(lines[-1]))

@@ -1,12 +1,12 @@
-"""The jobs of a study and what waits for what.
+"""The jobs of a study and their dependencies.
 
-A job is plain data, so that any process on any machine can do it:
+A job is plain data, so that any process on any machine can run it:
 
     TrainJob("trades", "desk/cifar10/trades")                                      a run folder of a training
     AuditJob("trades-pgd", "{trades}/best.pt", "cifar10", ("pgd-20",))             a run folder of an audit
     DeriveJob("norms", "classwise.studies.weight_norm:norms", {"model": "{trades}/best.pt"})    files of a function
 
-``{trades}`` stands for the folder of the job called trades, and makes this job wait for that one.
+``{trades}`` is the folder of the job called trades, and makes this job wait for that one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class StudyJob:
             raise UserError(f"a job cannot be called {self.name!r}: letters, digits and _ . + - are allowed.")
 
     def settings(self) -> dict[str, Any]:
-        """Everything that makes this job what it is, by which a finished one is recognised."""
+        """Everything that defines this job, by which a finished one is recognised."""
         return {"kind": self.kind, **dataclasses.asdict(self)}
 
     @property
@@ -136,13 +136,13 @@ class Graph:
         return len(self.jobs)
 
     def digest(self, name: str) -> str:
-        """A short hash of a job's settings and of the settings of all it builds on."""
+        """A short hash of a job's settings and of those of all jobs it depends on."""
         job = self.jobs[name]
         settings = fill(job.settings(), {other: self.digest(other) for other in job.after})
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
     def waiting(self, finished: Iterable[str] = ()) -> graphlib.TopologicalSorter[str]:
-        """What is left to do, for an engine to take from: `get_ready`, `done`."""
+        """The remaining jobs, for `get_ready` and `done`."""
         over = set(finished)
         left = {name: job.after - over for name, job in self.jobs.items() if name not in over}
         order: graphlib.TopologicalSorter[str] = graphlib.TopologicalSorter(left)

@@ -1,4 +1,4 @@
-"""The options of a study in words: its fields, with what its docstring and those of the classes above it say of them.
+"""The options of a study for its help: its fields, described by its docstring and those of its base classes.
 
 A docstring says ``name: meaning.`` or ``name, other: meaning;``, one after another.
 """
@@ -22,7 +22,7 @@ _KINDS = {str: "text", int: "whole number", float: "number", bool: "true or fals
 
 @dataclass(frozen=True)
 class Option:
-    """One option: as it is typed, what it takes, what it is without it, and what it means."""
+    """One option: how it is typed, the kind of value, the default, and the meaning."""
 
     flag: str
     kind: str
@@ -39,16 +39,16 @@ def options(cls: type[Study]) -> list[Option]:
     """Every option of a study, its own first."""
     hints = typing.get_type_hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}
-    said = meanings(cls, fields)
+    meant = meanings(cls, fields)
     first = [name for name in vars(cls).get("__annotations__", {}) if name in fields]
     return [
-        Option(flag(name), _kind(hints[name]), _default(fields[name].default), said.get(name, ""))
+        Option(flag(name), _kind(hints[name]), _default(fields[name].default), meant.get(name, ""))
         for name in dict.fromkeys((*first, *fields))
     ]
 
 
 def meanings(cls: type, names: Collection[str]) -> dict[str, str]:
-    """What the docstrings say of each field; the nearest class has the word."""
+    """What the docstrings say about each field; the most derived class wins."""
     found: dict[str, str] = {}
     for owner in cls.__mro__:
         if dataclasses.is_dataclass(owner):
@@ -66,7 +66,7 @@ def _items(text: str, names: Collection[str]) -> Iterator[tuple[str, str]]:
     ]
     ends = [match.start() for match in starts[1:]] + [len(whole)]
     for match, end in zip(starts, ends, strict=False):
-        # What stands between two items and is no meaning of the first: "Of white: attack: …".
+        # A heading between two items is no part of the first: "Of white: attack: …".
         meaning = re.sub(r"(?<=[.;]) Of \w+: *$", "", whole[match.end() : end])
         for name in match[1].split(", "):
             yield name, meaning.strip().rstrip(".;")

@@ -1,11 +1,11 @@
-"""A short measurement of one job, in a process of its own: its memory is then its own, and it cannot hang the study.
+"""A short measurement of one job in a separate process: the peak memory is the job's, and it cannot hang the study.
 
     training    a few steps of the recipe itself, at the middle of the training; a validation of some held-out images
-    audit       all attacks on some of the images; the rest is taken to cost as much
+    audit       all attacks on some of the images; the rest is assumed to cost as much
     derived     none: a finished job of the same function, or unknown
 
-A model that is still to be trained is stood for by untrained weights, which every attack breaks at once: its audit is
-measured with all steps on all images, which is the most it can take.
+A model that is still to be trained is replaced by untrained weights, which every attack breaks at once: its audit is
+measured with all steps on all images, which is an upper bound.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
     from classwise.training.loop import PhaseData, Training
 
-_STEPS = 12  # of the optimiser, at most; the first pays for set-up
-_FIRST_IMAGES = 32  # attacked by the first of the probes, each of four times as many as the one before
-_SELECTING = ("limit", "per_class", "classes", "class_names")  # options of an audit that only say which images
+_STEPS = 12  # of the optimizer, at most; the first includes set-up
+_FIRST_IMAGES = 32  # attacked by the first probe; each further one attacks four times as many
+_SELECTING = ("limit", "per_class", "classes", "class_names")  # options of an audit that only select images
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Time and memory of a job, and how they are known; nan where they are not."""
+    """Time and memory of a job, and how they are known; NaN if they are not."""
 
     seconds: float
     megabytes: float
@@ -49,13 +49,13 @@ class Measured:
 
 
 def probe(workspace: Workspace, name: str, seconds: float) -> Measured:
-    """Measure a training or an audit in this process, whose peak of memory is then the job's."""
+    """Measure a training or an audit in this process, whose peak memory is then the job's."""
     job = workspace.graph.jobs[name]
     with tempfile.TemporaryDirectory() as scratch:
         absent = [other for other in sorted(job.after) if workspace.finished(workspace.graph.jobs[other]) is None]
         for training in map(workspace.graph.jobs.__getitem__, absent):
             assert isinstance(training, TrainJob), f"{name} cannot be probed before {training.name} is done"
-            _stand_in(training, workspace.environment, Path(scratch) / training.name)
+            _untrained_run(training, workspace.environment, Path(scratch) / training.name)
         folders = {
             other: str(Path(scratch) / other if other in absent else workspace.folder_of(other)) for other in job.after
         }
@@ -65,7 +65,7 @@ def probe(workspace: Workspace, name: str, seconds: float) -> Measured:
         else:
             assert isinstance(ready, AuditJob)
             model = Path(ready.model)
-            if model.is_relative_to(scratch) and not model.exists():  # of a single epoch, no other than the best
+            if model.is_relative_to(scratch) and not model.exists():  # of a single epoch, as fast as the best
                 model.parent.mkdir()
                 shutil.copy(TrainingFolder(model.parents[1]).best, model)
             took = _probe_audit(ready, workspace.environment, Path(scratch) / "run", seconds, final=bool(absent))
@@ -73,7 +73,7 @@ def probe(workspace: Workspace, name: str, seconds: float) -> Measured:
     return Measured(took, peak_megabytes(), basis)
 
 
-def _stand_in(job: TrainJob, environment: Environment, folder: Path) -> None:
+def _untrained_run(job: TrainJob, environment: Environment, folder: Path) -> None:
     """A run folder with the untrained model of a training that has not been done."""
     import numpy as np
 
@@ -130,7 +130,7 @@ def _probe_training(job: TrainJob, environment: Environment, folder: Path, secon
 
 
 def _epoch_seconds(training: Training, phase: PhaseData, state: Any, epoch: int, seconds: float) -> float:
-    """The examples of an epoch at the middling speed of some steps."""
+    """The examples of an epoch at the median speed of some steps."""
     batches = phase.source.batches(epoch, phase.batch, training.train_step.recipe.train.seed)
     each: list[float] = []
     spent = 0.0
@@ -153,14 +153,14 @@ def _validations(training: Training) -> int:
 
 
 def _validation_seconds(training: Training, seconds: float) -> float:
-    """One validation, with all steps on all images: the weights of a probe are no measure of who is broken early."""
+    """One validation, with all steps on all images: untrained weights do not show which images are broken early."""
     from classwise.auditing.prepare import evaluating
 
     validation, train_step = training.validation, training.train_step
     if validation is None:
         return 0.0
     count, took = 0, 0.0
-    for images in _more_and_more(validation.images):
+    for images in _growing_subsets(validation.images):
         part = dataclasses.replace(validation, images=images, protocol="final")
         with evaluating(train_step.model):
             train_step.synced_copy.refresh()
@@ -183,7 +183,7 @@ def _probe_audit(job: AuditJob, environment: Environment, folder: Path, seconds:
     changes: dict[str, Any] = dict.fromkeys(_SELECTING) | {"device": environment.device, "progress": False}
     changes |= {"protocol": "final", "coverage": "all"} if final else {}
     fixed = attacked = 0.0
-    for some in _more_and_more(images):
+    for some in _growing_subsets(images):
         timing = audit_by(job.config(data=some, out=folder / str(len(some)), **changes)).timing
         spent = sum(cost["seconds"] for cost in timing["attacks"].values())
         fixed, attacked = timing["wall_seconds"] - spent, spent / len(some)
@@ -192,7 +192,7 @@ def _probe_audit(job: AuditJob, environment: Environment, folder: Path, seconds:
     return reading + fixed + attacked * len(images)
 
 
-def _more_and_more(images: Any) -> Iterator[Any]:
+def _growing_subsets(images: Any) -> Iterator[Any]:
     """Some of the images, then four times as many, up to all of them."""
     count = _FIRST_IMAGES
     while count < len(images):
@@ -202,7 +202,7 @@ def _more_and_more(images: Any) -> Iterator[Any]:
 
 
 def main(read: Callable[[], str] = sys.stdin.read) -> int:
-    """Probe the job that standard input tells of, and print what was measured."""
+    """Probe the job that is described on standard input, and print what was measured."""
     order = json.loads(read())
     start = 0.0 if order["begun"] is None else time.time() - order["begun"]
     try:

@@ -1,4 +1,4 @@
-"""What a study found: tables, figures, and what it says about each claim of the papers."""
+"""The result of a study: tables, figures, and a verdict on each claim of the papers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from classwise.studies.shared.verdicts import Ruling, Verdict
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of a paper, what a test said about it here (`shared.verdicts`), and the numbers."""
+    """A sentence of a paper, the verdict of a test on it (`shared.verdicts`), and the numbers."""
 
     source: str  # an id such as tian2021:table1
     text: str
@@ -49,7 +49,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class StudyResult:
-    """The end of a study; `notes` say what differs from the papers' setting.
+    """What a study found; `notes` say what differs from the papers' setting.
 
     data: the tables its figures were drawn from, by the figures' names, so that `classwise figure` can draw them again.
     """
@@ -74,12 +74,12 @@ class Done:
         return Audit.load(self.folder(name))
 
     def table(self, name: str, file: str) -> pd.DataFrame:
-        """A table that a derived job left."""
+        """A table that a derived job wrote."""
         return read_csv(self.folder(name) / file)
 
 
 def write(result: StudyResult, folder: Path, title: str, settings: Mapping[str, object]) -> Path:
-    """tables/*.csv, figures/*.svg, what these were drawn from (data/*.csv), claims.json, and a page, study.md."""
+    """Write tables/*.csv, figures/*.svg and the data they were drawn from (data/*.csv), claims.json, and the page study.md."""
     files, parts = StudyFolder(folder), [f"# {title}", _settings(settings)]
     if result.claims:
         rows = pd.DataFrame([claim.to_dict() for claim in result.claims])
@@ -102,12 +102,12 @@ def write(result: StudyResult, folder: Path, title: str, settings: Mapping[str, 
 
 
 def shown(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table as text: numbers as papers print them, what is missing left empty."""
+    """The table as text: numbers as papers print them, missing values left empty."""
     return frame.map(lambda value: _number(value) if isinstance(value, float) else str(value))
 
 
 def words(frame: pd.DataFrame) -> list[str]:
-    """The columns that hold words."""
+    """The columns of text."""
     return [str(column) for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
 
 

@@ -2,7 +2,7 @@
 
     result = studies.run(studies.parse("homing", {"recipe": ["desk/digits/madry"]}), "runs/homing")
 
-Killed and started again with the same call, a study goes on; what is finished is never done again.
+Killed and started again with the same call, a study resumes; finished jobs are not run again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from classwise.studies.runner.work import Environment, Workspace
 
 @dataclass(frozen=True, kw_only=True)
 class Study(abc.ABC):
-    """What every study is."""
+    """The contract of every study."""
 
     @abc.abstractmethod
     def jobs(self) -> list[StudyJob]:
@@ -39,7 +39,7 @@ class Study(abc.ABC):
 
     @property
     def title(self) -> str:
-        """The first line of what it says about itself."""
+        """The first line of its docstring."""
         return (type(self).__doc__ or "").strip().splitlines()[0].rstrip(".")
 
 
@@ -82,7 +82,7 @@ def run(
     pool: str | Path | None = None,
     watch: Callable[[str, int, int], None] | None = None,
 ) -> StudyResult:
-    """Do a study's jobs and write its result below `out`; the arguments are those of `run_jobs`."""
+    """Run a study's jobs and write its result below `out`; the arguments are those of `run_jobs`."""
     result = run_jobs(
         study,
         out,
@@ -108,12 +108,12 @@ def run_jobs(
     pool: str | Path | None = None,
     watch: Callable[[str, int, int], None] | None = None,
 ) -> StudyResult:
-    """Do a study's jobs below `out`, and make of them what it makes of them.
+    """Run a study's jobs below `out`, and return its result.
 
-    use: run folders that are already there, by the name of the job they are to stand for; they are copied, and checked
-        to have been made with that job's settings.
+    use: existing run folders by the name of the job they replace; they are copied, and checked to have been made with
+        that job's settings.
     pool: a folder of jobs that several studies share.
-    watch: told the name of each finished job, how many are finished, and of how many.
+    watch: called with the name of each finished job, the number of finished ones, and of all.
     """
     graph = Graph.of(study.jobs())
     with writing(out):
@@ -131,15 +131,15 @@ def run_jobs(
 
 
 def check_given(workspace: Workspace, name: str, given: Path) -> None:
-    """Raise where `given` cannot stand for a job of that name."""
+    """Raise if `given` cannot replace a job of that name."""
     if name not in workspace.graph.jobs:
         raise unknown("job", name, workspace.graph.jobs)
     if not RunFolder(given).config_file.is_file():
-        raise UserError(f"{given} is no run folder (it has no config.toml); it cannot stand for the job {name}.")
+        raise UserError(f"{given} is no run folder (it has no config.toml); it cannot replace the job {name}.")
 
 
 def _adopt(workspace: Workspace, name: str, given: Path) -> None:
-    """Take a run folder over; the job then finds everything done, or says what was done with other settings."""
+    """Copy a run folder to that of the job, which then finds everything done, or reports other settings."""
     check_given(workspace, name, given)
     folder = workspace.folder_of(name)
     with writing(folder, wait=True):  # a pool is shared with other studies

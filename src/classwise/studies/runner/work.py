@@ -1,15 +1,15 @@
-"""Doing one job, in its folder, wherever the study's folder can be reached.
+"""Running one job in its folder, on any machine that can reach the study's folder.
 
-    study/jobs.json          the jobs, and where data are
-    study/jobs/NAME/         what a job leaves: a run folder of a training or audit, or files
+    study/jobs.json          the jobs, and where the data are
+    study/jobs/NAME/         the results of a job: a run folder of a training or audit, or files
     study/jobs/NAME/job.json written last, when it is finished: its settings, time and memory
-    study/jobs/NAME/log.txt  what it printed where it ran alone, and the traceback of an error nobody foresaw
+    study/jobs/NAME/log.txt  the output of a separate process, and the traceback of an unexpected error
 
-Studies may share a pool of jobs, so that what one has trained another need not: there a job's folder bears its name and
-a hash of its settings and of those it builds on (``pool/madry-3fa2c1d0``).
+Studies may share a pool of jobs, so that nothing is trained twice: there a job's folder is named after the job and a
+hash of its settings and of those it depends on (``pool/madry-3fa2c1d0``).
 
-``python -m classwise.studies.runner.work FOLDER NAME`` does one job; a finished one is kept as it is. With the id of
-the process that started it as a third argument, it leaves when that one is gone.
+``python -m classwise.studies.runner.work FOLDER NAME`` runs one job, unless it is finished. With the id of the process
+that started it as a third argument, it stops when that process is gone.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from classwise.core.trust import trusting
 from classwise.core.user_files import IN_FILE, take
 from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph, StudyJob, TrainJob, fill, read_job
 
-_WATCHED = 0.5  # seconds between two looks at whether the process that started this one is there
+_WATCHED = 0.5  # seconds between checks that the process that started this one is alive
 
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """Where jobs find data, and on what they run; it changes nothing in their results."""
+    """Where jobs find data, and on which device they run; it does not change their results."""
 
     root: str | None = None
     download: bool = False
@@ -68,7 +68,7 @@ class Workspace:
 
     @classmethod
     def begin(cls, folder: Path, graph: Graph, environment: Environment, pool: Path | None = None) -> Workspace:
-        """Write down the jobs, so that other processes can do them, wherever they are started."""
+        """Store the jobs, so that other processes can run them from any folder."""
         root = None if environment.root is None else str(Path(environment.root).resolve())
         pool = None if pool is None else pool.resolve()
         workspace = cls(folder.resolve(), graph, dataclasses.replace(environment, root=root), pool)
@@ -86,18 +86,18 @@ class Workspace:
         return cls(folder, Graph.of(map(read_job, about["jobs"])), Environment(**about["place"]), pool)
 
     def about(self) -> dict[str, Any]:
-        """Its jobs and where data are, as plain values."""
+        """Its jobs and where the data are, as plain values."""
         pool = None if self.pool is None else str(self.pool)
         return {"place": asdict(self.environment), "pool": pool, "jobs": [job.settings() for job in self.graph]}
 
     def folder_of(self, name: str) -> Path:
-        """Where a job leaves what it makes."""
+        """The folder of a job's results."""
         if self.pool is not None:
             return self.pool / f"{name}-{self.graph.digest(name)}"
         return StudyFolder(self.folder).job(name).path
 
     def finished(self, job: StudyJob) -> Mapping[str, Any] | None:
-        """What is known of a finished job; None if it is not. One of the same name with other settings is an error."""
+        """The record of a finished job; None if it is not. One of the same name with other settings is an error."""
         path = RunFolder(self.folder_of(job.name)).job_file
         if not path.is_file():
             return None
@@ -113,9 +113,9 @@ class Workspace:
         return about
 
     def do(self, name: str) -> None:
-        """Do the job of that name, unless it is finished; killed and called again, it goes on where it can.
+        """Run the job of that name, unless it is finished; killed and called again, it resumes where it stopped.
 
-        Only one process at a time does a job: a second one waits, and finds it finished.
+        Only one process at a time runs a job: a second one waits, and finds it finished.
         """
         job, folder = self.graph.jobs[name], self.folder_of(name)
         if self.finished(job) is not None:
@@ -132,7 +132,7 @@ class Workspace:
             atomic_write_text(RunFolder(folder).job_file, json.dumps(about, indent=1))
 
     def attempt(self, name: str) -> str | None:
-        """Do the job; what went wrong, in words, None if nothing did. What nobody foresaw is written to its log."""
+        """Run the job; its error message, or None. The traceback of an unexpected error is written to its log."""
         try:
             self.do(name)
         except UserError as error:
@@ -168,7 +168,7 @@ _DO: dict[type[StudyJob], Callable[..., None]] = {TrainJob: _train, AuditJob: _a
 
 
 def attempt(folder: str, name: str, threads: int) -> str | None:
-    """Do one job of the study in `folder` with that many threads, in a worker process; see `Workspace.attempt`."""
+    """Run one job of the study in `folder` with that many threads, in a worker process; see `Workspace.attempt`."""
     import torch
 
     torch.set_num_threads(threads)
@@ -176,9 +176,9 @@ def attempt(folder: str, name: str, threads: int) -> str | None:
 
 
 def peak_megabytes() -> float:
-    """The most memory this process has had; 0 where the system does not say.
+    """The peak memory of this process; 0 if the system does not report it.
 
-    Linux's ru_maxrss begins with what the parent process had when it started this one; VmHWM does not.
+    Linux's ru_maxrss includes the parent's memory at the time of the fork; VmHWM does not.
     """
     status = Path("/proc/self/status")
     if status.is_file():
@@ -193,8 +193,8 @@ def peak_megabytes() -> float:
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def _leave_with(parent: int) -> None:
-    """End this process, as a SIGTERM would (a training saves what it has), when the one that started it is gone."""
+def _stop_with(parent: int) -> None:
+    """End this process as by SIGTERM (a training saves its state) when the one that started it is gone."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -207,7 +207,7 @@ def _leave_with(parent: int) -> None:
 def main(folder: str, name: str, parent: str | None = None) -> int:
     with stopping():
         if parent is not None:
-            _leave_with(int(parent))
+            _stop_with(int(parent))
         try:
             wrong = Workspace.read(Path(folder)).attempt(name)
         except KeyboardInterrupt as stop:

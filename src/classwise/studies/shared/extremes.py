@@ -1,8 +1,8 @@
 """Is one class the least accurate, and in every setting? By exact tests of each two classes.
 
 Two classes share no image, so p_ij, the one-sided p-value of "class i is less accurate than class j", is that of
-Fisher's exact test (1934). Class c is the least accurate one where every p_cj is small: no correction, since all must
-be. It is not where some p_jc is small, which is corrected by Bonferroni over all that were looked at.
+Fisher's exact test (1934). Class c is the least accurate one if every p_cj is small: no correction, since all must be.
+It is not if some p_jc is small, corrected by Bonferroni over all comparisons.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ def below(counts: Counts) -> Array:
 
 
 def always_least(settings: Sequence[Counts]) -> tuple[int, float, float]:
-    """The class that is most surely the least accurate in every setting; p that it is, and p that no class is."""
+    """The class most likely to be the least accurate in every setting; p that it is, and p that none is."""
     found = np.stack([below(counts) for counts in settings])
     seen = np.flatnonzero(np.isfinite(found).any(axis=(0, 2)))
     least = np.nanmax(found[:, seen], axis=(0, 2))
-    looked = len(found) * max(len(seen) - 1, 1)
-    another = np.minimum(np.nanmin(found[:, :, seen], axis=(0, 1)) * looked, 1.0)
+    comparisons = len(found) * max(len(seen) - 1, 1)
+    another = np.minimum(np.nanmin(found[:, :, seen], axis=(0, 1)) * comparisons, 1.0)
     best = int(least.argmin())
     return int(seen[best]), float(least[best]), float(another.max())
 
 
 def share_least(settings: Sequence[Counts], chosen: int, level: float) -> tuple[float, float]:
-    """Of how many of the settings, as a share, the class is the least accurate one: an interval at 1 − level."""
+    """In what share of the settings the class is the least accurate one: an interval at 1 − level."""
     found = np.stack([below(counts) for counts in settings])
     each = level / (2 * len(found))
-    surely = np.nanmax(found[:, chosen], axis=1) <= each
+    certain = np.nanmax(found[:, chosen], axis=1) <= each
     not_so = np.nanmin(found[:, :, chosen], axis=1) * max(found.shape[1] - 1, 1) <= each
-    return float(surely.mean()), float(1 - not_so.mean())
+    return float(certain.mean()), float(1 - not_so.mean())

@@ -1,4 +1,4 @@
-"""Numbers of a training repeated with several seeds, and of how it differs from another repeated with the same ones.
+"""A training repeated with several seeds: its accuracies, and its changes against another with the same seeds.
 
 A run is given as the records of each seed, all of the same images. What it changes in a class against a base is
 
@@ -7,7 +7,7 @@ A run is given as the records of each seed, all of the same images. What it chan
 With one seed the interval of d is the paired one of `metrics.difference`: it covers the choice of images, not what
 another seed would do. With several it covers both: Student's t on the variance of an image's mean over seeds, divided
 by the images, plus that of a seed's mean over images, divided by the seeds (their common part is counted twice, which
-errs on the safe side), with Satterthwaite's degrees of freedom (1946).
+is conservative), with Satterthwaite's degrees of freedom (1946).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def changes(base: Runs, runs: Runs) -> pd.DataFrame:
     """What the runs change against the base: a row per class, and a last one for the mean of the classes.
 
     Columns: class, n, base, accuracy, change, low, high, p_holm (over the classes; none for their mean), and effect:
-    "gains" or "pays" where p_holm is below 0.05.
+    "gains" or "loses" if p_holm is below 0.05.
     """
     moved = _one_seed(base[0], runs[0]) if len(runs) == 1 else _estimates(_answers(runs) - _answers(base), runs[0])
     p_holm = np.append(comparisons.holm(moved["p"].to_numpy()[:-1]), np.nan)
@@ -65,7 +65,7 @@ def changes(base: Runs, runs: Runs) -> pd.DataFrame:
             "low": moved["low"],
             "high": moved["high"],
             "p_holm": p_holm,
-            "effect": np.where(p_holm < LEVEL, np.where(moved["value"] > 0, "gains", "pays"), ""),
+            "effect": np.where(p_holm < LEVEL, np.where(moved["value"] > 0, "gains", "loses"), ""),
         }
     )
 
@@ -80,10 +80,10 @@ def change_of(table: pd.DataFrame, name: str = AVERAGE) -> Estimate:
 
 
 def points(change: Estimate) -> str:
-    """A change in words."""
+    """A change as text."""
     if not np.isfinite([change.low, change.high]).all():
         return f"{100 * change.value:+.1f} points, no interval"
-    return f"{100 * change.value:+.1f} points, 95% interval {100 * change.low:+.1f} to {100 * change.high:+.1f}"
+    return f"{100 * change.value:+.1f} points, 95% CI {100 * change.low:+.1f} to {100 * change.high:+.1f}"
 
 
 def rises(change: Estimate, seeds: int, threshold: float = 0.0) -> Ruling:
@@ -109,7 +109,7 @@ def worst_falls(change: Estimate, seeds: int) -> Ruling:
 def worst_change(base: Runs, runs: Runs) -> Estimate:
     """The change of the lowest class accuracy, whichever class has it.
 
-    With one seed from images drawn anew (`together`); with several Student's t over the seeds, on these images.
+    With one seed by resampling the images (`together`); with several Student's t over the seeds, on these images.
     """
     moved, support = _lowest(runs) - _lowest(base), smallest(runs[0])
     if len(runs) > 1:
@@ -120,7 +120,7 @@ def worst_change(base: Runs, runs: Runs) -> Estimate:
 
 
 def rho_of(base: Runs, runs: Runs) -> Estimate:
-    """ρ of the runs against the base, with an interval made as that of `worst_change`."""
+    """ρ of the runs against the base, with an interval like that of `worst_change`."""
     found = np.array([rho.compute(run, start) for run, start in zip(runs, base, strict=True)])
     if len(runs) > 1:
         return Estimate(float(found.mean()), *_student(found), len(runs[0]))

@@ -1,4 +1,4 @@
-"""Temperature-PGD over a grid of 1/T: how models are audited along it, and what their rows are asked for.
+"""Temperature-PGD over a grid of 1/T: the audits along it, and what studies compute from their rows.
 
 Each 1/T twice: in plain float32, as in the papers, and in the sound variant, the same attack in exact arithmetic.
 """
@@ -46,7 +46,7 @@ class Sweep:
         return self.rows[1.0, False]
 
     def best(self, sound: bool, among: Iterable[float] | None = None) -> float:
-        """The 1/T that leaves the fewest images standing; of equals the smallest."""
+        """The 1/T that the fewest images survive; of equals the smallest."""
         return min(among or self.grid, key=lambda t: (int(self.rows[t, sound].correct.sum()), t))
 
     @property
@@ -96,8 +96,8 @@ class OfTemperatures(OfModels):
     def notes(self) -> list[str]:
         """What differs from the papers' setting."""
         found = [
-            "CVC is taken on clean images; the papers do not say on which.",
-            "Changes of CV are those of the true accuracies: what few images add to both is taken out.",
+            "CVC is computed on clean images; the papers do not say on which.",
+            "Changes of CV are those of the true accuracies: the sampling noise of few images is removed from both.",
         ]
         if self.protocol == "any":
             found.append("An image is broken if any step of an attack breaks it; the papers judge the last step.")

@@ -1,8 +1,8 @@
-"""Runs compared on the same images: resampled together, or cut into halves together.
+"""Runs compared on the same images: resampled together, or split into halves together.
 
 A number made of several class accuracies (a worst class, a variance, ρ, a slope) has no interval of its own. Here the
 images of each class are drawn with replacement, as many as there are and the same ones for every run, and the number
-is computed from each draw: its quantiles are the interval (Efron 1979, percentile). What runs share by having seen the
+is computed from each draw: its quantiles are the interval (Efron 1979, percentile). The correlation of runs on the
 same images is kept. The minimum over classes is biased downwards by drawing as it is by sampling; a difference of two
 minima much less so.
 """
@@ -35,7 +35,7 @@ WIDEST = 20  # classes that have columns of their own in a table
 def resampled(runs: Sequence[Records], draws: int = DRAWS, seed: int = 0) -> Array:
     """Class accuracies of each run for each draw of images, of shape (draws, runs, classes).
 
-    A run need not have seen every image; a class of which it saw none in a draw is NaN there.
+    A run need not contain every image; a class without images in a draw is NaN there.
     """
     right, label = _aligned(runs)
     found = np.full((draws, len(runs), runs[0].num_classes), np.nan)
@@ -49,10 +49,10 @@ def resampled(runs: Sequence[Records], draws: int = DRAWS, seed: int = 0) -> Arr
 
 
 def interval(values: Array, confidence: float = 0.95) -> tuple[float, float]:
-    """The middle `confidence` of the draws that are numbers; NaN where more than its tails are none.
+    """The middle `confidence` of the draws that are numbers; NaN if more than the tails are not.
 
-    NaN also where no draw differs from another: images that are all right or all wrong say nothing by being drawn again
-    about those that were not seen.
+    NaN also if all draws are equal: images that are all right or all wrong, drawn again, say nothing about those that
+    were not sampled.
     """
     tail = (1 - confidence) / 2
     if np.mean(~np.isfinite(values)) > tail or np.nanmin(values) == np.nanmax(values):
@@ -68,13 +68,15 @@ def interval_between(drawn: Array) -> tuple[float, float]:
 
 
 def halves(runs: Sequence[Records]) -> tuple[list[Records], list[Records]]:
-    """Every run cut in two by image, the same image into the same half for all of them, every class about evenly.
+    """Every run split in two by image, an image into the same half of every run, every class about evenly.
 
     What is measured on one half is independent of what is measured on the other.
     """
     right, label = _aligned(runs)
     images = pd.DataFrame({"label": label, "seen": np.isfinite(right).sum(axis=1)}, index=_index(runs))
-    ordered = images.sort_values(["label", "seen"], ascending=[True, False], kind="stable")  # first what all have seen
+    ordered = images.sort_values(
+        ["label", "seen"], ascending=[True, False], kind="stable"
+    )  # first the images that all runs have
     odd = ordered.groupby("label").cumcount() % 2 == 1
     inside = [np.isin(run.index, odd.index[odd]) for run in runs]
     return (
@@ -98,8 +100,8 @@ def exact(share: float, n: int, confidence: float = 0.95) -> tuple[float, float]
 def mean_interval(values: Array, confidence: float = 0.95) -> tuple[float, float]:
     """Student's interval of the mean of numbers between −1 and 1, no wider than these; NaN of fewer than two.
 
-    Where all are the same they have no spread to go by: then of up to a share q = 1 − (α/2)^(1/n), the upper bound of
-    what was seen in none of n, anything may be true.
+    If all are equal there is no variance to estimate: then anything may be true of a share of up to
+    q = 1 − (α/2)^(1/n), the upper bound for what was observed in none of n.
     """
     n, tail = len(values), (1 - confidence) / 2
     if n < 2:
@@ -113,10 +115,10 @@ def mean_interval(values: Array, confidence: float = 0.95) -> tuple[float, float
 
 
 def times(ratio: float, low: float, high: float) -> str:
-    """A ratio of two CVs in words; that of nothing to nothing is none."""
+    """A ratio of two CVs as text; 0/0 is undefined."""
     if np.isnan(ratio):
-        return "undefined, the classes differing by no more than chance"
-    return f"{ratio:.2f} times, 95% interval {low:.2f} to {high:.2f}"
+        return "undefined: the classes differ by no more than chance"
+    return f"{ratio:.2f} times, 95% CI {low:.2f} to {high:.2f}"
 
 
 def by_name(rows: Records) -> dict[str, float]:
@@ -143,7 +145,7 @@ def cv_change(first: Records, second: Records, confidence: float = 0.95, seed: i
 
 
 def require_same_setting(models: Sequence[ModelUnderStudy]) -> None:
-    """Raise where models are for different data or threats: their accuracies are not of the same question."""
+    """Raise if models are for different data or threats: their accuracies are not comparable."""
     first = models[0]
     for other in models[1:]:
         if other.data != first.data or other.threat != first.threat:
@@ -159,7 +161,7 @@ def _index(runs: Sequence[Records]) -> Array:
 
 
 def _aligned(runs: Sequence[Records]) -> tuple[Array, Array]:
-    """Whether each run is right about each image (NaN where it did not see it), and the images' labels."""
+    """Whether each run is right about each image (NaN if it does not contain it), and the images' labels."""
     index = _index(runs)
     right, label = np.full((len(index), len(runs)), np.nan), np.full(len(index), -1)
     for place, run in enumerate(runs):

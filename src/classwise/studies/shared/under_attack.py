@@ -1,4 +1,4 @@
-"""Studies of models under one attack each: the same for all, or another for some of them.
+"""Studies of models under one attack each: the same for all, or a different one for some of them.
 
     --attack pgd:steps=20,step=0.007 --attack-for mnist=pgd:steps=40,step=0.01
 
@@ -48,7 +48,7 @@ class UnderAttack(OfModels):
         return made
 
     def audit_options(self) -> dict[str, Any]:
-        """What every audit is told; nothing of the protocol where it is the usual one, as in earlier runs."""
+        """Options of every audit. The usual protocol is left out, so that jobs of earlier runs are recognised."""
         protocol = None if self.protocol == "any" else self.protocol
         return {"per_class": self.per_class, "seed": self.seed, "protocol": protocol}
 

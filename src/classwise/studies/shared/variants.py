@@ -1,4 +1,4 @@
-"""Studies whose trainings differ in one thing only: a recipe with a setting changed, each repeated with some seeds."""
+"""Studies whose trainings differ in one setting of a recipe, each repeated with some seeds."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True)
 class Variants(Study):
-    """A study of trainings that differ in one thing.
+    """A study of trainings that differ in one setting.
 
     set: settings of the recipes to change in all of them. seeds: each variant is trained once with each. attack: what
-    robustness is measured by; under several an image is robust if it withstands all. data, eps, norm: of the audits,
+    robustness is measured by; under several an image is robust if it survives all. data, eps, norm: of the audits,
     instead of what the recipe says. epoch: audit the model after this epoch instead of the best one. per_class: test
     images of each class. protocol: "final" judges the last step alone, as the papers' code does. seed: of the audits.
     """
@@ -75,11 +75,11 @@ class Variants(Study):
         return [*(job for model in models for job in model.jobs), *audits]
 
     def audit_options(self) -> dict[str, Any]:
-        """What every audit is told; nothing of the protocol where it is the usual one, as in earlier runs."""
+        """Options of every audit. The usual protocol is left out, so that jobs of earlier runs are recognised."""
         return {"seed": self.seed, "protocol": None if self.protocol == "any" else self.protocol}
 
     def rows(self, done: Done, variant: Variant, attack: str | None = None) -> list[Records]:
-        """The records of a variant, one for each seed, under one attack or under all."""
+        """The records of a variant for each seed, under one attack or under all of them."""
         return [done.audit(f"{self._name(variant, seed)}-audit").rows(attack) for seed in self.seeds]
 
     def notes(self) -> tuple[str, ...]:
@@ -160,7 +160,7 @@ def swept(runs: Mapping[float, Sequence[Records]], setting: str) -> pd.DataFrame
 
 
 def sweep_rows(runs: Mapping[float, Sequence[Records]], title: str) -> pd.DataFrame:
-    """The accuracy of each class at each value as the figure takes it; title: what is swept."""
+    """The accuracy of each class at each value as the figure expects it; title: what is swept."""
     found = [over_seeds.by_class(rows).assign(value=value, setting=title) for value, rows in runs.items()]
     return pd.concat(found, ignore_index=True)
 

@@ -1,13 +1,13 @@
-"""When a claim held: only where a stated test, at a stated level and on enough images, says so.
+"""When a claim held: only if a stated test, at a stated level and on enough images, says so.
 
     held                the test rejects in the claim's direction
-    did not hold        it rejects in the other direction, or an equivalence test, one with a stated margin, does
+    did not hold        it rejects in the other direction, or an equivalence test with a stated margin does
     not enough images   there are fewer than the test needs
     not decided here    anything else
 
-A study hands over a test's numbers, never a verdict: `exceeds` and `falls_short` take an interval, `tails` the p-values
-of both directions, `omnibus` the p-value of a test without direction. `all_held`, `agree`, `given`, `either` and
-`contrary` make one ruling of several. The two directions of a test share the level: each has half of it.
+A study passes the numbers of a test, never a verdict: `exceeds` and `falls_short` take an interval, `tails` the
+p-values of both directions, `omnibus` the p-value of a test without direction. `all_held`, `agree`, `given`, `either`
+and `contrary` make one ruling of several. The two directions of a test share the level: each has half of it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Literal, TypeAlias
 
 Verdict = Literal["held", "did not hold", "not decided here", "not enough images"]
 
-#: How often a test may be wrong where there is nothing to find, both directions together.
+#: The probability of a false positive, both directions together.
 LEVEL = 0.05
-#: Images below which intervals from resampling and of paired shares are not to be trusted.
+#: Images below which intervals from resampling and of paired shares are not reliable.
 IMAGES = 20
-#: Classes, or models, below which no order of theirs is as rare as LEVEL / 2: of 4 one is 1/24, of 5 it is 1/120.
+#: Classes, or models, below which no permutation is as rare as LEVEL / 2: of 4 it is 1/24, of 5 it is 1/120.
 CLASSES = 5
 
 _CONTRARY: dict[Verdict, Verdict] = {"held": "did not hold", "did not hold": "held"}
@@ -56,12 +56,12 @@ class Ruling:
 
 
 def images(have: float, unit: str = "images of each class") -> Sample:
-    """A sample of images; those of the smallest class where it is about classes."""
+    """A sample of images; those of the smallest class if the claim is about classes."""
     return Sample(int(have), IMAGES, unit)
 
 
 def classes(have: int, unit: str = "classes") -> Sample:
-    """A sample of classes or models, of which more images make no more."""
+    """A sample of classes or models; more images do not make it larger."""
     return Sample(have, CLASSES, unit, "not decided here")
 
 
@@ -86,12 +86,12 @@ def tails(p: float, p_contrary: float, *, test: str, sample: Samples) -> Ruling:
 
 
 def omnibus(p: float, *, test: str, sample: Samples) -> Ruling:
-    """By a p-value that is small where the claim is true and says nothing where it is not."""
+    """By a p-value that is small if the claim is true and says nothing otherwise."""
     return _ruling("held" if p <= LEVEL else "not decided here", f"{test}, {LEVEL:.0%}", sample)
 
 
 def undecided(reason: str) -> Ruling:
-    """Of a claim that nothing here can be tested by."""
+    """Of a claim that cannot be tested here."""
     return Ruling("not decided here", f"none: {reason}")
 
 
@@ -104,13 +104,13 @@ def all_held(*rulings: Ruling) -> Ruling:
 
 
 def agree(*rulings: Ruling) -> Ruling:
-    """Decided where all say the same."""
+    """Decided if all agree."""
     verdicts = {ruling.verdict for ruling in rulings}
     return Ruling(verdicts.pop(), _tests(rulings)) if len(verdicts) == 1 else _open(rulings)
 
 
 def given(condition: Ruling, then: Ruling) -> Ruling:
-    """Of a claim that asks for something first, as the end of a gain asks for a gain."""
+    """Of a claim with a precondition: a gain can only vanish if there was one."""
     return then if condition.held else _open([condition, then])
 
 
@@ -135,7 +135,7 @@ def _ruling(verdict: Verdict, test: str, sample: Samples) -> Ruling:
 
 
 def _open(rulings: Sequence[Ruling]) -> Ruling:
-    """Not decided; too few images are the reason that can be helped."""
+    """Not decided; too few images is named as the reason where it is one, since more images help."""
     few = any(ruling.verdict == "not enough images" for ruling in rulings)
     return Ruling("not enough images" if few else "not decided here", _tests(rulings))
 

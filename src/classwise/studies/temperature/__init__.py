@@ -1,8 +1,8 @@
-"""What does sharpening the softmax add to PGD, and what is only rounding? (Tian et al. 2021, Table 3 and Figure 3.)
+"""What does a sharper softmax add to PGD, and what is only rounding? (Tian et al. 2021, Table 3 and Figure 3.)
 
 Temperature-PGD over a grid of 1/T, twice: in plain float32, as in the papers, and in the sound variant, the same attack
-in exact arithmetic. Where float32 leaves more standing, it is because its gradient has vanished: counted where attacks
-start. Beside it how flat the models' outputs are (CVC, on clean images), which is what is to explain the gain.
+in exact arithmetic. Where more images survive in float32, its gradient has vanished: counted at the start of the
+attacks. Also how flat the models' outputs are (CVC, on clean images), which is supposed to explain the gain.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Temperature(OfTemperatures):
     """Temperature-PGD over 1/T, and what of it is rounding.
 
     inv_temperature: the grid of 1/T; 1, which is PGD, is always in it. attack: the PGD it is a variant of. image: the
-    test image whose confidences are followed; by default one that survives PGD and that Temperature-PGD breaks.
-    followed: the 1/T of Temperature-PGD along it; by default the best. steps: of the attack, that are drawn; by default
-    the first, the middle one and the last. protocol: "final" judges the last step alone, as the papers do.
+    test image whose confidences are plotted; by default one that survives PGD and is broken by Temperature-PGD.
+    followed: the 1/T of Temperature-PGD for that image; by default the best. steps: steps of the attack to plot; by
+    default the first, the middle one and the last. protocol: "final" judges the last step alone, as the papers do.
     """
 
     image: int | None = None
@@ -76,7 +76,7 @@ class Temperature(OfTemperatures):
     def _followed(self) -> float | None:
         if self.followed is not None and (self.followed == 1 or self.followed not in self.grid):
             others = ", ".join(f"{t:g}" for t in self.grid if t != 1)
-            raise UserError(f"--followed {self.followed:g} is not in the grid of 1/T besides 1: {others}.")
+            raise UserError(f"--followed {self.followed:g} is not in the grid of 1/T other than 1: {others}.")
         return self.followed
 
     def result(self, done: Done) -> StudyResult:
@@ -121,7 +121,7 @@ def _rows_of_models(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def _beside(followed: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
-    """All models' confidences in one image under PGD, where they were asked about the same one."""
+    """All models' confidences in one image under PGD, if it is the same image for all."""
     if len({int(own["image"].iloc[0]) for own in followed.values()}) > 1:
         return None
     under = {name: own[own["attack"] == PGD] for name, own in followed.items()}
@@ -147,7 +147,7 @@ def _sweep(name: str, own: Sweep, dead: Sequence[float]) -> pd.DataFrame:
 
 
 def _best(name: str, own: Sweep, variant: str) -> dict[str, Any]:
-    """The best 1/T besides 1 against PGD; the intervals hold although it is the best of several (Bonferroni)."""
+    """The best 1/T other than 1 against PGD; intervals with Bonferroni over the grid."""
     level = 1 - 0.05 / len(own.others)
     t = own.best(VARIANTS[variant], own.others)
     rows = own.rows[t, VARIANTS[variant]]
@@ -187,7 +187,7 @@ def _printed(sweeps: Mapping[str, Sweep], sound: bool) -> pd.DataFrame:
 
 def _measures(rows: Records) -> dict[str, float]:
     found = {"total": 100 * float(rows.correct.mean()), "cv_percent2": cv.compute(rows), "mcd": 100 * mcd.compute(rows)}
-    return {**found, **by_name(rows), **found} if rows.num_classes <= WIDEST else found  # last: its names are its own
+    return {**found, **by_name(rows), **found} if rows.num_classes <= WIDEST else found  # last, so that its columns win
 
 
 def _with_ends(name: str, found: tuple[float, float, float]) -> dict[str, float]:

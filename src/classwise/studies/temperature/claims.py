@@ -24,7 +24,7 @@ from classwise.studies.shared.verdicts import (
     undecided,
 )
 
-_LITTLE = 2.0  # points of accuracy that count as nothing
+_LITTLE = 2.0  # points of accuracy that count as no change
 
 
 def breaks_more(best: pd.DataFrame) -> list[Claim]:
@@ -56,7 +56,7 @@ def spreads(best: pd.DataFrame) -> Claim:
 
 
 def rise(sweeps: Mapping[str, Sweep], sweep: pd.DataFrame) -> Claim:
-    """Of the models that look more robust at the largest 1/T: are they so in exact arithmetic too?"""
+    """Are models that look more robust at the largest 1/T also more robust in exact arithmetic?"""
     numbers: list[str] = []
     rulings: list[Ruling] = []
     for name, own in sweeps.items():
@@ -66,8 +66,8 @@ def rise(sweeps: Mapping[str, Sweep], sweep: pd.DataFrame) -> Claim:
         if not exceeds(*plain[1:], test=PAIRED, sample=sample).held:
             continue
         row = sweep[(sweep["model"] == name) & (sweep["inv_temperature"] == t)].iloc[0]
-        said = [f"{change:+.1f} ({low:.1f} to {high:.1f})" for change, low, high in (plain, sound)]
-        numbers.append(f"{name}: {said[0]} in float32, {said[1]} sound; {row['no_gradient']:.0f}% without gradient")
+        both = [f"{change:+.1f} ({low:.1f} to {high:.1f})" for change, low, high in (plain, sound)]
+        numbers.append(f"{name}: {both[0]} in float32, {both[1]} sound; {row['no_gradient']:.0f}% without gradient")
         rounding = row["float32_minus_sound_low"], row["float32_minus_sound_high"]
         little = falls_short(*sound[1:], _LITTLE, test=f"{PAIRED}, margin {_LITTLE:g} points", sample=sample)
         only_rounding = all_held(exceeds(*rounding, test=PAIRED, sample=sample), little)
@@ -79,7 +79,7 @@ def rise(sweeps: Mapping[str, Sweep], sweep: pd.DataFrame) -> Claim:
 
 
 def flat_classes(sweeps: Mapping[str, Sweep]) -> Claim:
-    """CVC of one half of the images against robustness of the other, so that no image counts on both sides."""
+    """CVC on one half of the images against robustness on the other, so that no image counts for both."""
     found, rulings = {}, []
     for name, own in sweeps.items():
         first, second = halves([own.clean, own.pgd])

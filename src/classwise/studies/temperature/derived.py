@@ -114,7 +114,7 @@ def _followed(attack: str, module: nn.Module, image: Images, threat: Threat, see
 
 
 def _most_affected(pgd: Records, other: Records) -> int:
-    """An image that PGD leaves standing and the other breaks; else one left standing, else any; the first such."""
+    """The first image that survives PGD and is broken by the other attack; else one that survives, else any."""
     right, broken = pgd.correct, ~other.correct  # both ordered by image
     return int(pgd.index[np.lexsort((pgd.index, ~right, ~(right & broken)))[0]])
 

@@ -1,8 +1,8 @@
 """Where the jobs of a study run: in this process, in several, on a Ray cluster, or under SLURM.
 
 An engine is a context that gives `submit(name) -> Future`; the graph says what may be submitted. There is no other
-scheduler here: how many run at once, on which machine, and what is tried again, the engine's own machinery decides.
-A future's result is what went wrong with the job, in words, or None; an exception is the engine's own trouble.
+scheduler here: the engine decides how many jobs run at once, on which machine, and what is retried. The result of a
+future is the job's error message, or None; an exception is an error of the engine itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Submit: TypeAlias = Callable[[str], Future]
 
 @dataclass(frozen=True)
 class Resources:
-    """What each job may use, and how many run at once where the engine is ours to fill."""
+    """What each job may use, and how many run at once in the local engine."""
 
     jobs: int = 1
     cpus: int | None = None
@@ -41,7 +41,7 @@ class Resources:
 
     @property
     def threads(self) -> int:
-        """Of each job: what it was given, or its share of this machine."""
+        """Threads of each job: as given, or its share of this machine."""
         return self.cpus or max(1, (os.cpu_count() or 1) // self.jobs)
 
 
@@ -51,7 +51,7 @@ def names() -> list[str]:
 
 
 def engine(spec: str, workspace: Workspace, resources: Resources) -> AbstractContextManager[Submit]:
-    """The engine of that name; what follows a colon is its own affair (``ray``, ``ray://host:10001``)."""
+    """The engine of that name; what follows a colon is passed to it (``ray``, ``ray://host:10001``)."""
     name = spec.partition(":")[0]
     if name not in names():
         raise unknown("engine", name, names())
@@ -62,9 +62,9 @@ def engine(spec: str, workspace: Workspace, resources: Resources) -> AbstractCon
 
 
 def drive(workspace: Workspace, submit: Submit) -> Iterator[str]:
-    """Have every job done, each after those it needs; give the name of each as it is finished.
+    """Run every job after those it needs, and yield the name of each finished one.
 
-    A job that fails holds up only those that need it; what failed is said when nothing more can be done.
+    A job that fails blocks only those that need it; failures are reported when nothing more can be done.
     """
     over = [job.name for job in workspace.graph if workspace.finished(job) is not None]
     order = workspace.graph.waiting(over)
@@ -78,7 +78,7 @@ def drive(workspace: Workspace, submit: Submit) -> Iterator[str]:
             running[submit(name)] = name
         elif not running:
             break
-        # An engine may have done the job while it was submitted: what is finished is told before the next begins.
+        # An engine may run the job while it is submitted: report what is finished before the next begins.
         patience = 0 if ready else None
         finished, _ = concurrent.futures.wait(running, patience, return_when=concurrent.futures.FIRST_COMPLETED)
         for future in finished:
@@ -92,7 +92,7 @@ def drive(workspace: Workspace, submit: Submit) -> Iterator[str]:
         lines = [f"  {name}: {wrong}" for name, wrong in failed.items()]
         raise UserError(
             f"{len(failed)} of {len(workspace.graph)} jobs failed:\n" + "\n".join(lines) + "\n"
-            "What is finished is kept; the same command goes on."
+            "What is finished is kept; the same command resumes."
         )
 
 

@@ -17,7 +17,7 @@ from classwise.core.run_folder import RunFolder
 from classwise.studies.runner.engines import Resources, Submit
 from classwise.studies.runner.work import Workspace
 
-_TO_SAVE = 30.0  # seconds that jobs have to leave before they are killed
+_TO_SAVE = 30.0  # seconds that jobs have to stop before they are killed
 
 
 @contextlib.contextmanager
@@ -45,14 +45,14 @@ def _now(workspace: Workspace, name: str) -> Future[str | None]:
 
 
 class _Children:
-    """The processes that do jobs, so that all can be stopped when the study is."""
+    """The processes that run jobs, so that all can be stopped with the study."""
 
     def __init__(self) -> None:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock, self._stopped = Lock(), False
 
     def run(self, workspace: Workspace, name: str, resources: Resources) -> str | None:
-        """Do one job in a new process; one that was killed is tried again, one that failed is not."""
+        """Run one job in a new process; one that was killed is retried, one that failed is not."""
         log = RunFolder(workspace.folder_of(name)).log_file
         for _ in range(resources.retries + 1):
             status = self._once(workspace, name, log, resources.threads)
@@ -61,7 +61,7 @@ class _Children:
             if self._stopped:
                 return "stopped"
             if status > 0:
-                return _last_words(log)
+                return _last_error(log)
         return f"its process was killed {resources.retries + 1} times; see {log}"
 
     def _once(self, workspace: Workspace, name: str, log: Path, threads: int) -> int:
@@ -73,7 +73,7 @@ class _Children:
                 if self._stopped:
                     return 1
                 # In a session (on Windows: a group) of its own: Ctrl-C reaches this process alone, which then asks each
-                # child once. (A training takes a second signal for an order to leave without saving.)
+                # child once. (A training exits without saving at a second signal.)
                 child = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, env=environment,
                     start_new_session=True, creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
@@ -99,11 +99,11 @@ class _Children:
                     child.wait(max(0.0, end - time.monotonic()))
         finally:  # also when a second signal comes
             for child in asked:
-                child.kill()  # nothing, to one that has ended
+                child.kill()  # does nothing to one that has ended
 
 
-def _last_words(log: Path) -> str:
+def _last_error(log: Path) -> str:
     """The error that a job ended with, or the last line it wrote."""
     text = log.read_text(encoding="utf-8", errors="replace").strip()
     _, found, words = f"\n{text}".rpartition("\nerror: ")
-    return words if found else f"{text.splitlines()[-1] if text else 'no word'} (see {log})"
+    return words if found else f"{text.splitlines()[-1] if text else 'no output'} (see {log})"

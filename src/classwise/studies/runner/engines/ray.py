@@ -1,6 +1,6 @@
-"""A Ray cluster: each job a task with its CPUs and GPUs, done again on another worker where one dies.
+"""A Ray cluster: each job is a task with its CPUs and GPUs, retried on another worker if one dies.
 
-    ray                        a Ray of our own on this machine, with room for --jobs at once
+    ray                        a new Ray on this machine, with room for --jobs at once
     ray://HOST:10001           a cluster, through Ray's client
     ray:auto, ray:HOST:6379    the cluster that this machine belongs to
 
@@ -47,7 +47,7 @@ def opened(spec: str, workspace: Workspace, resources: Resources) -> Iterator[Su
             raise
 
 
-_TO_SAVE = 30.0  # seconds that jobs have to leave before their workers are ended
+_TO_SAVE = 30.0  # seconds that jobs have to stop before their workers are ended
 
 
 @contextlib.contextmanager
@@ -67,7 +67,7 @@ def _connected(ray: Any, address: str | None, cpus: int) -> Iterator[None]:
 
 
 def _work(folder: str, name: str, threads: int, where: str) -> str | None:
-    """What a worker does: the job, from the folder in which the study was started, as far as it has that one."""
+    """Run the job in a worker, from the folder in which the study was started if the worker has it."""
     if os.path.isdir(where):
         os.chdir(where)
     return attempt(folder, name, threads)

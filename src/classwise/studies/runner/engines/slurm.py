@@ -1,10 +1,10 @@
-"""SLURM, through submitit: each job a batch job, put into the queue when those it waits for are done.
+"""SLURM, through submitit: each job is a batch job, queued when those it waits for are done.
 
     slurm                                   the cluster's defaults, four hours for each job
     slurm:partition=gpu,time=240,qos=long   time in minutes; everything else is an option of sbatch by its own name
-    slurm:cluster=local                     submitit's stand-in: processes on this machine, to try things out
+    slurm:cluster=local                     submitit's replacement: processes on this machine, for testing
 
-A job that runs out of time, or is preempted, goes back into the queue and on from where it was saved. What submitit
+A job that runs out of time, or is preempted, is queued again and resumes from what it has saved. What submitit
 writes (scripts, logs) is in the study's folder below ``slurm``. All nodes must reach that folder by the same path.
 """
 
@@ -26,7 +26,7 @@ from classwise.studies.runner.engines import Resources, Submit
 from classwise.studies.runner.work import Workspace, attempt
 
 _MINUTES = 240
-_MOST_TIMEOUTS = 100  # each time a job has come further: a long training may take many turns
+_MOST_TIMEOUTS = 100  # each time a job has made progress: a long training may need many
 _POLL = 2.0  # seconds; submitit itself asks the queue less and less often
 
 
@@ -79,7 +79,7 @@ def _executor(spec: str, workspace: Workspace, resources: Resources) -> Any:
 
 
 def _wait(job: Any, stopped: threading.Event) -> str | None:
-    """What went wrong with a submitted job, when it is over."""
+    """The error of a submitted job, once it has ended."""
     while not job.done():
         if stopped.wait(_POLL):
             return "stopped"
@@ -99,5 +99,5 @@ class _Work:
         return attempt(self.folder, self.name, self.threads)
 
     def checkpoint(self) -> Any:
-        """The same again: a job goes on from what it has saved."""
+        """The same job again, which resumes from what it has saved."""
         return importlib.import_module("submitit.helpers").DelayedSubmission(self)
