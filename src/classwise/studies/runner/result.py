@@ -79,7 +79,7 @@ class Done:
 
 
 def write(result: StudyResult, folder: Path, title: str, settings: Mapping[str, object]) -> Path:
-    """Write tables/*.csv, figures/*.svg and the data they were drawn from (data/*.csv), claims.json, and the page study.md."""
+    """Write tables/*.csv, figures/*.svg and their data (data/*.csv), claims.json, and the page study.md."""
     files, parts = StudyFolder(folder), [f"# {title}", _settings(settings)]
     if result.claims:
         rows = pd.DataFrame([claim.to_dict() for claim in result.claims])
