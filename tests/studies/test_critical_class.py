@@ -1,4 +1,4 @@
-"""Who pays for equal classes, or for a critical one: three short trainings."""
+"""Which classes lose for equal classes, or for a critical one: three short trainings."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def test_both_scenarios_are_judged(found: Found) -> None:
     nothing_decided(result)
     assert [claim.text for claim in result.claims] == [
         "equal: the classes become more equal in robustness.",
-        "equal: some classes pay.",
+        "equal: some classes lose robustness.",
         "protect-8: 8 becomes more robust.",
-        "protect-8: other classes pay.",
+        "protect-8: other classes lose robustness.",
     ]
     methods = [recipe.read(out / "jobs" / name / "config.toml")["method"] for name in ("protect-8", "equal")]
     assert [own.get("critical") for own in methods] == ["8", None]

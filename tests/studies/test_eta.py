@@ -78,5 +78,5 @@ def test_the_recipes_own_eta_is_the_recipe_as_it_is() -> None:
 def test_what_cannot_be_swept_is_said_before_training() -> None:
     with pytest.raises(UserError, match="trains trades, which has no setting eta"):
         studies.parse("eta", {"recipe": "desk/digits/trades"}).jobs()
-    with pytest.raises(UserError, match="--eta 0: weights that do not move are TRADES"):
+    with pytest.raises(UserError, match="--eta 0: with constant weights WAT is TRADES"):
         studies.parse("eta", {"eta": "0,0.5"}).jobs()

@@ -107,15 +107,15 @@ def judged(models: dict[str, Path], audit_of: Callable[..., Audit]) -> Callable[
 
 
 def verdicts(result: studies.StudyResult) -> dict[str, str]:
-    return {claim.text.partition(" the worst")[0]: claim.verdict for claim in result.claims}
+    return {claim.text.partition(" robust worst")[0]: claim.verdict for claim in result.claims}
 
 
 def test_claims_are_judged_by_intervals(judged: Callable[..., studies.StudyResult]) -> None:
     result = judged(trades=[400, 300, 100], wat=[380, 290, 180], frl_rw=[390, 290, 102], csl=[300, 200, 50])
     found = verdicts(result)
-    assert found["wat raises"] == "held"
-    assert found["frl_rw raises"] == "not decided here"
-    assert found["csl raises"] == "did not hold"
+    assert found["wat has a more"] == "held"
+    assert found["frl_rw has a more"] == "not decided here"
+    assert found["csl has a more"] == "did not hold"
     assert found["wat has the best rho."] == "held"
     row = result.tables["methods"].query("attack == 'pgd-2' and model == 'wat'").iloc[0]
     assert row["rho"] == pytest.approx(80 / 100 + (850 - 800) / 800)
@@ -134,7 +134,7 @@ def test_another_method_has_the_best_rho(judged: Callable[..., studies.StudyResu
 def test_without_a_right_image_in_a_class_rho_is_not_defined(judged: Callable[..., studies.StudyResult]) -> None:
     result = judged(trades=[400, 300, 0], wat=[380, 290, 130])
     assert verdicts(result)["wat has the best rho."] == "not decided here"
-    assert "a class of the base is never right" in result.claims[-1].numbers
+    assert "a class of the base has accuracy 0" in result.claims[-1].numbers
 
 
 @pytest.mark.parametrize(

@@ -79,10 +79,10 @@ def test_the_interval_over_seeds_covers_the_truth() -> None:
     assert missed[1] <= 3
 
 
-def test_classes_that_gain_and_pay() -> None:
+def test_classes_that_gain_and_lose() -> None:
     rng = np.random.default_rng(2)
     (base,), (run,) = drawn(rng, [0.5, 0.5, 0.5], 300, 1), drawn(rng, [0.8, 0.2, 0.5], 300, 1)
-    assert over_seeds.changes([base], [run])["effect"].tolist() == ["gains", "pays", "", ""]
+    assert over_seeds.changes([base], [run])["effect"].tolist() == ["gains", "loses", "", ""]
 
 
 def test_levels_are_percentages_of_means() -> None:

@@ -11,7 +11,7 @@ from classwise.core.errors import UserError
 from classwise.core.records import Records
 from classwise.metrics import accuracy, cv
 from classwise.results.audit_result import Audit
-from classwise.studies.runner.models_under_study import ModelUnderStudy
+from classwise.studies.runner.models_under_study import Setting
 from classwise.studies.shared.together import (
     by_name,
     covariance,
@@ -108,12 +108,12 @@ def test_runs_that_cannot_be_compared_are_refused(audit_of: Callable[..., Audit]
 
 
 def test_models_of_other_data_or_radius_are_refused() -> None:
-    one = ModelUnderStudy("one", "a.pt", "cifar10", "8/255", "linf")
-    require_same_setting([one, ModelUnderStudy("two", "b.pt", "cifar10", 8 / 255, "linf")])
+    one = Setting("cifar10", "8/255", "linf").model("one", "a.pt")
+    require_same_setting([one, Setting("cifar10", 8 / 255, "linf").model("two", "b.pt")])
     with pytest.raises(UserError, match=r"two for cifar10 in linf at eps 0\.1"):
-        require_same_setting([one, ModelUnderStudy("two", "b.pt", "cifar10", 0.1, "linf")])
+        require_same_setting([one, Setting("cifar10", 0.1, "linf").model("two", "b.pt")])
     with pytest.raises(UserError, match="in linf at eps 8/255, two for cifar10 in l2 at eps 8/255"):
-        require_same_setting([one, ModelUnderStudy("two", "b.pt", "cifar10", "8/255", "l2")])
+        require_same_setting([one, Setting("cifar10", "8/255", "l2").model("two", "b.pt")])
 
 
 def test_accuracies_by_name_are_in_percent(audit_of: Callable[..., Audit]) -> None:

@@ -16,7 +16,8 @@ from classwise.core.meta import AttackInfo, Meta
 from classwise.core.records import Records
 from classwise.metrics import reciprocity
 from classwise.results.audit_result import Audit
-from classwise.studies import Claim, attacks, class_bias, corruptions, homing, relations
+from classwise.studies import Claim, attacks, class_bias, corruptions, relations
+from classwise.studies.homing import claims as homing
 from classwise.studies.shared import extremes, verdicts
 from classwise.studies.shared.verdicts import (
     Ruling,
@@ -213,7 +214,7 @@ def test_three_images_do_not_say_that_the_confound_matters() -> None:
     assert "3 broken images, 20 are needed" in claim.test
     assert "-76.8 to +100.0" in claim.numbers  # 2/3 ± 4.30 · 0.577/√3, a difference of shares is at most 100 points
     among = homing._confound_matters(fates([1, 0, 0], [math.nan, 0.0, 1.0]))  # the first has nothing to compare with
-    assert among.numbers.startswith("0.0% home, 50.0% without another class: -50.0 points")
+    assert among.numbers.startswith("0.0% robust, 50.0% without another class: -50.0 points")
     assert homing._confound_matters(fates([1] * 20 + [0] * 5, [0.1] * 25)).verdict == "held"
     assert homing._confound_matters(fates([0] * 25, [0.5] * 24 + [0.0])).verdict == "did not hold"
 
