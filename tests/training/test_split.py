@@ -14,7 +14,13 @@ LABELS = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 0])
 
 def images(labels: np.ndarray = LABELS) -> Images:
     groups = {"pets": ("cat", "dog"), "birds": ("emu",)}
-    return Images(ArrayPixels(np.zeros((len(labels), 1, 2, 2), np.uint8)), labels, ("cat", "dog", "emu"), "zoo", groups)
+    return Images(
+        ArrayPixels(np.zeros((len(labels), 1, 2, 2), np.uint8)),
+        labels,
+        ("cat", "dog", "emu"),
+        "zoo",
+        superclasses=groups,
+    )
 
 
 @pytest.mark.parametrize(("which", "held"), [("last", [5, 7, 8, 9, 10, 11]), ("first", [0, 1, 2, 3, 4, 5])])

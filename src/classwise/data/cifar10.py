@@ -31,4 +31,4 @@ def load(root: str | Path, split: str = "test", download: bool = False) -> Image
     folder = root / "cifar-10-batches-py"
     paths = [locate("cifar10", [folder / file], ARCHIVE, root, download) for file in _FILES[split]]
     images, labels = read_batches(paths, "labels")
-    return Images(ArrayPixels(images), labels, CLASS_NAMES, "cifar10", SUPERCLASSES)
+    return Images(ArrayPixels(images), labels, CLASS_NAMES, "cifar10", superclasses=SUPERCLASSES)

@@ -49,4 +49,4 @@ def load(root: str | Path, split: str = "test", download: bool = False) -> Image
     root = Path(root).expanduser()
     path = locate("cifar100", [root / "cifar-100-python" / split], ARCHIVE, root, download)
     images, labels = read_batches([path], "fine_labels")
-    return Images(ArrayPixels(images), labels, CLASS_NAMES, "cifar100", SUPERCLASSES)
+    return Images(ArrayPixels(images), labels, CLASS_NAMES, "cifar100", superclasses=SUPERCLASSES)

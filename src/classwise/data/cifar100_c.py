@@ -23,4 +23,6 @@ def load(
     """The test images under one corruption; there is no other split."""
     check_split("cifar100_c", split, ("test",))
     folder = Path(root).expanduser() / "CIFAR-100-C"
-    return read(folder, ARCHIVE, download, kind, severity, CLASS_NAMES, SUPERCLASSES, "cifar100_c")
+    pixels, labels = read("cifar100_c", folder, ARCHIVE, download, kind, severity)
+    name = f"cifar100_c:kind={kind},severity={severity}"
+    return Images(pixels, labels, CLASS_NAMES, name, superclasses=SUPERCLASSES)

@@ -33,6 +33,7 @@ def load(
     root: str | Path,
     split: str = "test",
     download: bool = False,
+    *,
     of: str = "cifar10",
     kind: str = "gaussian_noise",
     severity: int = 3,
@@ -64,11 +65,11 @@ def corrupt(images: Images, kind: str, severity: int = 3, seed: int = 0, frost: 
     settings = f"of={images.name},kind={kind},severity={severity},seed={seed}"
     settings += f",frost={frost}" if kind == "frost" else ""
     stream = _STREAM + 8 * NAMES.index(kind) + severity
-    pixels = CorruptedPixels(images.pixels, function, severity, seed, stream)
+    pixels = CorruptedPixels(clean=images.pixels, function=function, severity=severity, seed=seed, stream=stream)
     return dataclasses.replace(images, pixels=pixels, name=f"corruption:{settings}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CorruptedPixels:
     """Images of another source, corrupted each time they are read."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -65,6 +65,7 @@ class Images:
     labels: IntArray
     class_names: tuple[str, ...]
     name: str = "data"
+    _: KW_ONLY
     superclasses: Mapping[str, tuple[str, ...]] | None = None
     index: IntArray | None = None
 

@@ -1,7 +1,7 @@
 """Replaced: the images of another data set that have a mask, on another background (`of`, `masks`, `colour`).
 
 See `background` for the backgrounds and `masks` for the files. Only images with a mask are there, each with its own
-index, so an audit of them pairs with one of the data set itself. In `of`, a comma is written as a semicolon:
+index, so an audit of them pairs with one of the data set itself. A spec with settings in `of` is put in parentheses:
 ``replaced:of=(folder:resize=32,crop=32),masks=masks.npz``.
 """
 
@@ -22,6 +22,7 @@ def load(
     root: str | Path,
     split: str = "test",
     download: bool = False,
+    *,
     of: str = "cifar10",
     masks: str = "",
     colour: str = "white",

@@ -37,4 +37,4 @@ def load(root: str | Path, split: str = "test", download: bool = False) -> Image
     if flat.size != labels.size * int(np.prod(_SHAPE)):
         raise damaged(pixels, f"its {flat.size} bytes are not one 96×96 colour image for each of {labels.size} labels")
     images = flat.reshape(-1, *_SHAPE).swapaxes(2, 3)  # the file stores each plane column by column
-    return Images(ArrayPixels(images), labels.astype(np.int64) - 1, CLASS_NAMES, "stl10", SUPERCLASSES)
+    return Images(ArrayPixels(images), labels.astype(np.int64) - 1, CLASS_NAMES, "stl10", superclasses=SUPERCLASSES)

@@ -8,6 +8,7 @@ in every class: it orders nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 from scipy import stats
@@ -17,7 +18,7 @@ from classwise.core.records import Records
 from classwise.metrics import accuracy
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Agreement:
     """Both coefficients in [−1, 1] with their p-values, and the number of classes compared."""
 
@@ -38,11 +39,14 @@ def compute(records: Records, other: Records) -> Agreement:
         )
     x, y = (np.array([run[name] for name in shared]) for run in (first, second))
     if np.ptp(x) == 0 or np.ptp(y) == 0:
-        nan = float("nan")
-        return Agreement(nan, nan, nan, nan, len(shared))
+        return Agreement(spearman=nan, spearman_p=nan, kendall=nan, kendall_p=nan, classes=len(shared))
     spearman, kendall = stats.spearmanr(x, y), stats.kendalltau(x, y)
     return Agreement(
-        float(spearman.statistic), float(spearman.pvalue), float(kendall.statistic), float(kendall.pvalue), len(shared)
+        spearman=float(spearman.statistic),
+        spearman_p=float(spearman.pvalue),
+        kendall=float(kendall.statistic),
+        kendall_p=float(kendall.pvalue),
+        classes=len(shared),
     )
 
 

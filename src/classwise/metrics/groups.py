@@ -43,7 +43,7 @@ class Superclasses:
     purity: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Groups:
     """The groups, the weakest first by the mean accuracy of their classes.
 

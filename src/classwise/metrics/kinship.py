@@ -14,6 +14,7 @@ Only classes with examples take part. The interval of `inside` is Wilson's and t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from classwise.stats.intervals import Array
 _PERMUTATIONS = 999
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Kinship:
     """The share of errors inside with its interval, the share by chance, the one-sided p-value of more than that, the
     number of errors, and the p-value of less than by chance."""
@@ -56,8 +57,7 @@ def of(
     """
     total = int(counts.sum())
     if total == 0:
-        nan = float("nan")
-        return Kinship(nan, nan, nan, nan, nan, 0, nan)
+        return Kinship(inside=nan, low=nan, high=nan, chance=nan, p=nan, errors=0, p_less=nan)
     found, chance = _shares(counts, related)
     low, high = intervals.bounds(np.array(round(found * total)), np.array(total), confidence)
     generator = np.random.default_rng(seed)
@@ -66,7 +66,7 @@ def of(
         order = generator.permutation(len(related))
         beyond.append(np.subtract(*_shares(counts, related[order][..., order])))
     p, p_less = permuted(np.array(beyond), found - chance)
-    return Kinship(found, float(low), float(high), chance, p, total, p_less)
+    return Kinship(inside=found, low=float(low), high=float(high), chance=chance, p=p, errors=total, p_less=p_less)
 
 
 def _seen(records: Records) -> tuple[Array, Array]:

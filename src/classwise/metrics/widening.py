@@ -29,7 +29,7 @@ from classwise.stats.intervals import Array, Estimate
 _DRAWS = 4000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Widening:
     """The ratio of the two V with its interval (NaN where neither is above 0), the V, and the change of MCD."""
 

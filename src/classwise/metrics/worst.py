@@ -39,7 +39,7 @@ FEWEST = 10  # examples of a class before it may be called the worst
 _UNREALISTIC = 1_000_000  # examples per class
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Worst:
     """The class seen to be worst (the first, if several tie), and the interval for the lowest true accuracy.
 
@@ -71,13 +71,13 @@ def compute(records: Records, interval: Interval = "exact", confidence: float = 
     tied = np.flatnonzero(values == values[number])
     names = records.class_names
     return Worst(
-        number,
-        names[number],
-        float(values[number]),
-        float(low),
-        float(high),
-        tuple(names[c] for c in tied),
-        tuple(names[c] for c in possible),
+        number=number,
+        name=names[number],
+        value=float(values[number]),
+        low=float(low),
+        high=float(high),
+        tied=tuple(names[c] for c in tied),
+        possible=tuple(names[c] for c in possible),
     )
 
 

@@ -12,6 +12,7 @@ is, of one pair of neighbours exchanged, 1 − 12 / (n (n² − 1)).
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +26,7 @@ _ORDERS = 9999
 _AT_ONCE = 1_000_000  # numbers in memory
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Correlation:
     """ρ with its interval, the one-sided p-values of "they grow together" and of the contrary, and the pairs."""
 
@@ -49,11 +50,11 @@ def correlation(x: Array, y: Array, confidence: float = 0.95) -> tuple[float, fl
     x, y = _pairs(x, y)
     n = len(x)
     if n < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return float("nan"), float("nan"), float("nan")
+        return math.nan, math.nan, math.nan
     rho = float(stats.spearmanr(x, y).statistic)
     rho = float(np.sign(rho)) if abs(rho) > 1 - ROUNDING else rho
     if n < 4:
-        return rho, float("nan"), float("nan")
+        return rho, math.nan, math.nan
     inner = float(np.clip(rho, -1 + 12 / (n * (n**2 - 1)), 1 - 12 / (n * (n**2 - 1)))) if abs(rho) == 1 else rho
     half = special.ndtri((1 + confidence) / 2) * np.sqrt((1 + inner**2 / 2) / (n - 3))
     low, high = np.tanh(np.arctanh(inner) + np.array([-half, half]))
@@ -65,7 +66,7 @@ def rank_test(x: Array, y: Array, seed: int = 0) -> Correlation:
     rho, low, high = correlation(x, y)
     x, y = _pairs(x, y)
     if np.isnan(rho):
-        return Correlation(rho, low, high, float("nan"), float("nan"), len(x))
+        return Correlation(rho=rho, low=low, high=high, p_greater=math.nan, p_less=math.nan, n=len(x))
     left, right = (stats.rankdata(side) - (len(x) + 1) / 2 for side in (x, y))
     found = float(left @ right)
     if len(x) <= _ALL_ORDERS:
@@ -73,7 +74,8 @@ def rank_test(x: Array, y: Array, seed: int = 0) -> Correlation:
     else:
         drawn, itself = _drawn(left, right, np.random.default_rng(seed)), 1
     rounding = ROUNDING * float(np.abs(left) @ np.abs(right))
-    return Correlation(rho, low, high, *permuted(drawn, found, rounding, itself), len(x))
+    greater, less = permuted(drawn, found, rounding, itself)
+    return Correlation(rho=rho, low=low, high=high, p_greater=greater, p_less=less, n=len(x))
 
 
 def _drawn(left: Array, right: Array, generator: np.random.Generator) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +10,13 @@ import numpy.typing as npt
 
 from classwise.data.corruptions import SEVERITIES, check
 from classwise.data.download import Remote, damaged, locate
-from classwise.data.images import ArrayPixels, Images
+from classwise.data.images import ArrayPixels
 
 
 def read(
-    folder: Path,
-    archive: Remote,
-    download: bool,
-    kind: str,
-    severity: int,
-    class_names: tuple[str, ...],
-    superclasses: Mapping[str, tuple[str, ...]],
-    name: str,
-) -> Images:
-    """One corruption at one severity, mapped from ``folder/<kind>.npy`` and read when a batch asks for it.
+    name: str, folder: Path, archive: Remote, download: bool, kind: str, severity: int
+) -> tuple[ArrayPixels, npt.NDArray[Any]]:
+    """The images of one corruption at one severity, mapped from ``folder/<kind>.npy``, and their labels.
 
     The archive holds the test set at each severity in turn, so an example has the index it has in the clean test set.
     """
@@ -39,8 +31,7 @@ def read(
         raise damaged(answers, f"its shape is {labels.shape}, where {len(array)} labels were expected")
     count = len(array) // len(SEVERITIES)
     part = slice((severity - 1) * count, severity * count)
-    pixels = ArrayPixels(array[part].transpose(0, 3, 1, 2))
-    return Images(pixels, labels[part], class_names, f"{name}:kind={kind},severity={severity}", superclasses)
+    return ArrayPixels(array[part].transpose(0, 3, 1, 2)), labels[part]
 
 
 def _mapped(path: Path) -> npt.NDArray[Any]:
