@@ -80,7 +80,7 @@ class TestRows:
         np.testing.assert_array_equal(standing.worst_case().correct, everything.worst_case().correct)
         assert len(standing.of(CLEAN)) == len(images)
         assert standing.meta.stats["pgd-5"]["attacked"] == left.sum()
-        with pytest.raises(UserError, match="saw only the examples still standing"):
+        with pytest.raises(UserError, match="saw only the examples that survived"):
             standing.of("pgd-5").single()
 
     def test_nobody_standing_leaves_no_row(self, net: nn.Module, images: Images, tmp_path: Path) -> None:

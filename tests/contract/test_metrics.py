@@ -152,7 +152,7 @@ def test_refuses_the_rows_of_an_attack_that_saw_only_some_examples(name):
         meta = dataclasses.replace(records.meta, attacks={"pgd": AttackInfo(coverage="standing")})
         return dataclasses.replace(records, meta=meta)
 
-    with pytest.raises(UserError, match="saw only the examples still standing"):
+    with pytest.raises(UserError, match="saw only the examples that survived"):
         measure(name, partial)
 
 

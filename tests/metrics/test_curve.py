@@ -168,5 +168,5 @@ class TestAnyRadius:
         with pytest.raises(UserError, match="attack with minimal distances 'clean'"):
             curve.at(self.records(), 1, "clean")
         standing = dataclasses.replace(self.SEEKING, coverage="standing")
-        with pytest.raises(UserError, match="saw only the examples still standing"):
+        with pytest.raises(UserError, match="saw only the examples that survived"):
             curve.at(self.records(fab=standing), 1)
