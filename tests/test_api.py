@@ -267,7 +267,7 @@ class TestModel:
         ("settings", "message"),
         [
             ({"protocol": "finla"}, "unknown protocol 'finla'; did you mean 'final'"),
-            ({"coverage": "standin"}, "did you mean 'standing'"),
+            ({"coverage": "survivor"}, "did you mean 'survivors'"),
             ({"norm": "l1"}, "unknown norm 'l1'"),
             ({"confidence": 95}, "confidence must be positive and below 1, got 95"),
             ({"eot": 0}, "eot must be at least 1, got 0"),
@@ -363,13 +363,13 @@ class TestAnswer:
         assert (final.rows().frame["step"] == 8).all()
 
     def test_coverage_standing_answers_for_the_attacks_so_far(self, x: Tensor, y: Tensor, audit: cw.Audit) -> None:
-        standing = cw.audit(Stripes(), (x, y), [Fgsm(), Pgd(steps=8)], EPS, coverage="standing")
+        standing = cw.audit(Stripes(), (x, y), [Fgsm(), Pgd(steps=8)], EPS, coverage="survivors")
         np.testing.assert_array_equal(standing.rows("pgd-8").correct, audit.rows().correct)
         assert standing.by_class("fgsm")["correct"].tolist() == audit.by_class("fgsm")["correct"].tolist()
-        assert standing.summary()["attacks"]["pgd-8"]["coverage"] == "standing"
+        assert standing.summary()["attacks"]["pgd-8"]["coverage"] == "survivors"
 
     def test_an_attack_that_found_nobody_standing_still_has_its_table(self, x: Tensor, y: Tensor) -> None:
-        audit = cw.audit(Stripes(), (x, (y + 1) % 3), ["fgsm", "pgd-2"], EPS, coverage="standing")
+        audit = cw.audit(Stripes(), (x, (y + 1) % 3), ["fgsm", "pgd-2"], EPS, coverage="survivors")
         assert audit.attacks == ("fgsm", "pgd-2")
         assert list(audit.summary()["attacks"]) == ["clean", "fgsm", "pgd-2"]
         assert audit.by_class("pgd-2")["correct"].tolist() == [0, 0, 0]

@@ -25,7 +25,7 @@ from classwise.show.page import gallery
 from small_net import make_images, make_net
 
 ATTACKS = ["pgd-4", "noise-3", "fgsm"]  # neither in alphabetical order nor in its reverse
-COVERAGES = ("all", "standing")
+COVERAGES = ("all", "survivors")
 EPS = 0.02
 
 
@@ -79,7 +79,7 @@ def test_it_differs_from_the_alphabet_where_it_matters(made: Any, coverage: str)
     assert audit.names == ("clean", *ATTACKS)
     counts = [sum(right) for right in numbers(audit)["right"].values()]
     assert len(set(counts)) > 2
-    if coverage == "standing":
+    if coverage == "survivors":
         assert counts == sorted(counts, reverse=True)  # each joined with those before it
 
 

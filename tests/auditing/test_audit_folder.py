@@ -102,7 +102,7 @@ def test_two_runs_of_one_command_are_equal_to_the_last_bit(
 ) -> None:
     """Also if the machine is quicker the second time, so that larger parts would take as long."""
     monkeypatch.setattr(evaluation, "_SECONDS_PER_PART", 0.01)
-    settings: Any = {"eps": EPS, "coverage": "standing", "batch_size": 16}
+    settings: Any = {"eps": EPS, "coverage": "survivors", "batch_size": 16}
     one = cw.audit(net, images, ["pgd-7", "fgsm"], out=tmp_path / "one", **settings)
     clock = time.perf_counter
     monkeypatch.setattr(time, "perf_counter", lambda: clock() / 100)
@@ -112,6 +112,17 @@ def test_two_runs_of_one_command_are_equal_to_the_last_bit(
     assert one.records.frame.equals(other.records.frame)
     np.testing.assert_array_equal(one.records.probs, other.records.probs)
     assert records_of(tmp_path / "one") == records_of(tmp_path / "other")
+
+
+def test_the_older_word_for_survivors_is_understood(audit: Run, tmp_path: Path) -> None:
+    """A folder written with it resumes with either word, and says the new one."""
+    made = audit(coverage="standing")
+    assert made.records.meta.attacks["fgsm"].coverage == "survivors"
+    config = tmp_path / "run" / "config.toml"
+    config.write_text(config.read_text(encoding="utf-8").replace("survivors", "standing"), encoding="utf-8")
+    for coverage in ("standing", "survivors"):
+        assert audit(coverage=coverage).summary()["attacks"]["fgsm"]["coverage"] == "survivors"
+    assert cw.Audit.load(tmp_path / "run").by_class("pgd-3").equals(made.by_class("pgd-3"))
 
 
 def test_a_loaded_audit_is_the_one_that_was_run(audit: Run, tmp_path: Path) -> None:
@@ -128,7 +139,7 @@ def test_a_loaded_audit_is_the_one_that_was_run(audit: Run, tmp_path: Path) -> N
         ({"seed": 1}, r"audit\.seed: 0 there, 1 now"),
         ({"norm": "l2"}, r'audit\.norm: "linf" there, "l2" now'),
         ({"protocol": "final"}, r'audit\.protocol: "any" there, "final" now'),
-        ({"coverage": "standing"}, r'audit\.coverage: "all" there, "standing" now'),
+        ({"coverage": "survivors"}, r'audit\.coverage: "all" there, "survivors" now'),
         ({"eot": 2}, r"attacks\.pgd-3\.eot: 1 there, 2 now"),
         ({"eps": {"ant": 0.01, "*": EPS}}, r"audit\.eps_per_example: absent there"),
         ({"attacks": ["fgsm", "pgd:steps=3,step=0.1"]}, r"attacks\.pgd-3\.step: absent there, 0\.1 now"),

@@ -267,9 +267,9 @@ class TestRunFolder:
     def test_is_not_taken_for_an_audit(self, find: Find, full: Callable[..., cw.Audit], tmp_path: Path) -> None:
         find(out=tmp_path / "run")
         with pytest.raises(UserError, match=r"was made with other settings"):
-            full(out=tmp_path / "run", coverage="standing")
+            full(out=tmp_path / "run", coverage="survivors")
         with pytest.raises(UserError, match=r"attacks\.pgd-5\.find_worst: true there, absent now"):
-            full(out=tmp_path / "run", coverage="standing", probs=False)
+            full(out=tmp_path / "run", coverage="survivors", probs=False)
 
     def test_overwrite_begins_anew(self, find: Find, tmp_path: Path) -> None:
         find(out=tmp_path / "run")

@@ -74,7 +74,7 @@ class TestRows:
 
     def test_standing_attacks_only_what_no_earlier_attack_broke(self, net: nn.Module, images: Images) -> None:
         everything = run.evaluate(job_of(net, images))
-        standing = run.evaluate(job_of(net, images, coverage="standing"))
+        standing = run.evaluate(job_of(net, images, coverage="survivors"))
         left = everything.of(CLEAN).correct & everything.of("fgsm").correct
         np.testing.assert_array_equal(standing.of("pgd-5").index, images.positions[left])
         np.testing.assert_array_equal(standing.worst_case().correct, everything.worst_case().correct)
@@ -85,7 +85,7 @@ class TestRows:
 
     def test_nobody_standing_leaves_no_row(self, net: nn.Module, images: Images, tmp_path: Path) -> None:
         wrong = dataclasses.replace(images, labels=(images.labels + 1) % 4).take(np.arange(10, 30))
-        job = job_of(net, wrong, coverage="standing", folder=AuditFolder(tmp_path))
+        job = job_of(net, wrong, coverage="survivors", folder=AuditFolder(tmp_path))
         for _ in range(2):  # the second time from the folder
             records = run.evaluate(job)
             assert records.attacks == (CLEAN,)
@@ -151,7 +151,7 @@ class TestParts:
     @pytest.mark.parametrize(
         "damage", ["truncated", "emptied", "overwritten", "removed", "of other examples", "short", "of another attack"]
     )
-    @pytest.mark.parametrize("coverage", ["all", "standing"])
+    @pytest.mark.parametrize("coverage", ["all", "survivors"])
     def test_a_damaged_part_is_computed_again(
         self, net: nn.Module, images: Images, tmp_path: Path, damage: str, coverage: str
     ) -> None:
@@ -181,7 +181,7 @@ class TestParts:
 
     def test_any_flip_or_cut_of_any_part_is_repaired(self, net: nn.Module, images: Images, tmp_path: Path) -> None:
         """Whatever the damage makes Arrow raise, the same command gives the same rows."""
-        job = job_of(net, images, {"pgd-2": Pgd(steps=2)}, folder=AuditFolder(tmp_path), coverage="standing")
+        job = job_of(net, images, {"pgd-2": Pgd(steps=2)}, folder=AuditFolder(tmp_path), coverage="survivors")
         whole, chance = run.evaluate(job), random.Random(0)
         parts = sorted((tmp_path / "records").iterdir())
         for _ in range(6):

@@ -51,7 +51,7 @@ def test_minimal_is_the_distance_of_the_point_that_broke_it(data: tuple[Tensor, 
 
 
 def test_standing_and_several_attacks_go_radius_by_radius(data: tuple[Tensor, Tensor]) -> None:
-    settings = {"coverage": "standing", "class_names": ["up", "down"]}
+    settings = {"coverage": "survivors", "class_names": ["up", "down"]}
     audit = cw.audit(Ramp(), data, ["fgsm", "pgd-8"], eps=["0.02", "0.08"], **settings)  # type: ignore[arg-type]
     assert audit.attacks == ("fgsm@0.02", "pgd-8@0.02", "fgsm@0.08", "pgd-8@0.08")
     assert [audit.timing["attacks"][name]["attacked"] for name in audit.attacks] == [5, 4, 4, 2]

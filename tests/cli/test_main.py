@@ -100,9 +100,9 @@ class TestAudit:
         assert rows["3"]["accuracy"] > rows["8"]["accuracy"] + 0.3  # its radius is a tenth
 
     def test_final_and_standing(self, command: Command) -> None:
-        arguments = audit("-a", "fgsm", "-a", "pgd-3", "--protocol", "final", "--coverage", "standing", "--json")
+        arguments = audit("-a", "fgsm", "-a", "pgd-3", "--protocol", "final", "--coverage", "survivors", "--json")
         entry = json.loads(command(*arguments)[1])["attacks"]["pgd-3"]
-        assert (entry["protocol"], entry["coverage"]) == ("final", "standing")
+        assert (entry["protocol"], entry["coverage"]) == ("final", "survivors")
 
     def test_several_radii_make_a_curve(self, command: Command, tmp_path: Path) -> None:
         out = str(tmp_path / "run")
@@ -154,7 +154,7 @@ class TestAudit:
         _, out, _ = command(*audit("-a", "autoattack", "-e", "0.1", "--limit", "20", "--json"))
         summary = json.loads(out)
         assert list(summary["attacks"]) == ["clean", "apgd_ce-100", "apgd_t-100", "fab_t-100", "square-5000"]
-        assert summary["attacks"]["square-5000"]["coverage"] == "standing"
+        assert summary["attacks"]["square-5000"]["coverage"] == "survivors"
         assert sum(summary["first_broken_by"].values()) == 20 - round(20 * summary["worst_case"]["accuracy"])
 
     def test_minimal_distances(self, command: Command, tmp_path: Path) -> None:

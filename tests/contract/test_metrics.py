@@ -149,7 +149,7 @@ def test_does_not_change_its_input(name):
 @for_each("name", metrics.names())
 def test_refuses_the_rows_of_an_attack_that_saw_only_some_examples(name):
     def partial(records: Records) -> Records:
-        meta = dataclasses.replace(records.meta, attacks={"pgd": AttackInfo(coverage="standing")})
+        meta = dataclasses.replace(records.meta, attacks={"pgd": AttackInfo(coverage="survivors")})
         return dataclasses.replace(records, meta=meta)
 
     with pytest.raises(UserError, match="saw only the examples that survived"):

@@ -30,7 +30,7 @@ def stored(audit_of: Make, folder: Path, coverage: str = "all", **changes: dict[
         rows = records.of(name)
         for number in range(4):
             mine = np.arange(PART * number, PART * (number + 1))
-            shown = mine[left[mine]] if coverage == "standing" and name != CLEAN else mine
+            shown = mine[left[mine]] if coverage == "survivors" and name != CLEAN else mine
             rows.take(shown).write(AuditFolder(folder).part(place, name, number))
         left &= rows.correct
     (folder / "config.toml").write_text("[data]\nexamples = 20\n[plan]\nbatch = 5\npart = 5\nworkers = 1\n")
@@ -43,7 +43,7 @@ def message(folder: Path) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("coverage", ["all", "standing"])
+@pytest.mark.parametrize("coverage", ["all", "survivors"])
 def test_what_is_complete_is_read(audit_of: Make, tmp_path: Path, coverage: str) -> None:
     stored(audit_of, tmp_path, coverage)
     read = Records.read(tmp_path)
@@ -52,7 +52,7 @@ def test_what_is_complete_is_read(audit_of: Make, tmp_path: Path, coverage: str)
     assert len(Records.read(tmp_path / "records")) == len(read)
 
 
-@pytest.mark.parametrize("coverage", ["all", "standing"])
+@pytest.mark.parametrize("coverage", ["all", "survivors"])
 @pytest.mark.parametrize(("place", "name"), list(enumerate(NAMES)))
 def test_a_part_that_is_gone_is_named(audit_of: Make, tmp_path: Path, coverage: str, place: int, name: str) -> None:
     stored(audit_of, tmp_path, coverage)
@@ -65,7 +65,7 @@ def test_a_part_that_is_gone_is_named(audit_of: Make, tmp_path: Path, coverage: 
     assert (f"{name} has 15 of 20 examples" if name == CLEAN else f"{name} lacks") in said
 
 
-@pytest.mark.parametrize("coverage", ["all", "standing"])
+@pytest.mark.parametrize("coverage", ["all", "survivors"])
 def test_a_part_of_fewer_examples_is_no_longer_one(audit_of: Make, tmp_path: Path, coverage: str) -> None:
     """The first two survivors of ten: the others must not count as robust."""
     stored(audit_of, tmp_path, coverage)
@@ -83,7 +83,7 @@ def test_examples_that_are_there_twice_are_named(audit_of: Make, tmp_path: Path)
 
 
 def test_examples_that_an_attack_was_not_shown_are_named(audit_of: Make, tmp_path: Path) -> None:
-    whole = stored(audit_of, tmp_path, "standing")
+    whole = stored(audit_of, tmp_path, "survivors")
     path = AuditFolder(tmp_path).part(2, "fgsm", 1)
     whole.of("fgsm").take(np.arange(5, 10)).write(path)  # pgd had broken 6 to 9 before
     assert "fgsm has 4 examples that it was not shown: 6, 7, 8, 9" in message(tmp_path)
@@ -91,7 +91,7 @@ def test_examples_that_an_attack_was_not_shown_are_named(audit_of: Make, tmp_pat
 
 def test_a_search_may_have_attacked_only_some(audit_of: Make, tmp_path: Path) -> None:
     """But what its first attack left must have been shown to the next."""
-    whole = stored(audit_of, tmp_path, "standing", find_worst={})
+    whole = stored(audit_of, tmp_path, "survivors", find_worst={})
     for path in (tmp_path / "records").glob("0[12]-*.parquet"):
         path.unlink()
     infos = {n: dataclasses.replace(i, settings={"find_worst": True}) for n, i in whole.meta.attacks.items()}

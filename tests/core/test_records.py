@@ -122,7 +122,7 @@ def test_worst_case_is_judged_by_the_final_iterate_only_if_every_attack_was(reco
 
 def test_worst_case_covers_examples_a_later_attack_did_not_see(records):
     """pgd saw only example 0 and 2, which had survived; the others keep the row that broke them."""
-    meta = dataclasses.replace(META, attacks={**META.attacks, "pgd": AttackInfo(coverage="standing")})
+    meta = dataclasses.replace(META, attacks={**META.attacks, "pgd": AttackInfo(coverage="survivors")})
     seen = (records.frame["attack"] != "pgd") | records.frame["index"].isin([0, 2])
     part = Records(records.frame[seen].reset_index(drop=True), meta)
     assert part.worst_case().correct.tolist() == [False, False, True, False]

@@ -14,7 +14,7 @@ COMMANDS = (
     f"{AUDIT} --attack pgd-2 --limit 20 --seed 1 --num-classes 10 --batch-size 8 --workers 1 --eot 1 --confidence 0.9",
     f"{AUDIT} --attack pgd:steps=2,step=0.05,restarts=2,start=uniform --norm l2 --protocol final --class-eps 3=0.05",
     f"{AUDIT} --attack square:queries=3 --attack noise:draws=2 --coverage all --classes 1,2,3 --out new",
-    f"{AUDIT} --attack apgd_ce:iterations=2 --attack fab:iterations=2 --coverage standing --distances --device cpu",
+    f"{AUDIT} --attack apgd_ce:iterations=2 --attack fab:iterations=2 --coverage survivors --distances --device cpu",
     f"{AUDIT} --attack cw:iterations=2,binary_steps=1 --attack nattack:rounds=1,population=2 --eps-grid 2 --landscape 1 --out new",
     f"{AUDIT} --attack transfer:model=net.py:make,weights=m.pt --require worst>=0.2 --require average>=0.1 --junit j.xml --csv t.csv",
     f"{AUDIT} --attack pgd-1 --find-worst --tolerance 0.4 --json",

@@ -44,12 +44,12 @@ def attacked(name: str, eps: float, distance: np.ndarray = DISTANCE, rows: np.nd
 
 
 def along(*radii: float, coverage: str = "all", **infos: AttackInfo) -> Records:
-    """Clean and one attack at several radii; "standing" leaves out what was broken before."""
+    """Clean and one attack at several radii; "survivors" leaves out what was broken before."""
     frames, standing = [attacked("clean", 0)], DISTANCE > 0
     known = {"clean": AttackInfo()}
     for eps in radii:
         name = f"pgd@{eps:g}"
-        frames.append(attacked(name, eps, rows=standing if coverage == "standing" else None))
+        frames.append(attacked(name, eps, rows=standing if coverage == "survivors" else None))
         known[name] = AttackInfo(settings={"name": "pgd"}, protocol="any", coverage=coverage, eps=eps, family="pgd")  # type: ignore[arg-type]
         standing = eps < DISTANCE
     frame = pd.concat(frames, ignore_index=True)
@@ -57,7 +57,7 @@ def along(*radii: float, coverage: str = "all", **infos: AttackInfo) -> Records:
 
 
 class TestPoints:
-    @pytest.mark.parametrize("coverage", ["all", "standing"])
+    @pytest.mark.parametrize("coverage", ["all", "survivors"])
     def test_by_hand(self, coverage: str) -> None:
         table = curve.compute(along(1, 2, 4, coverage=coverage))
         assert list(table.columns) == ["family", "eps", "class", "n", "accuracy", "low", "high"]
@@ -76,10 +76,10 @@ class TestPoints:
         assert (row["low"], row["high"]) == (low[0], high[0])
 
     def test_an_attack_that_found_nothing_standing_has_no_rows_but_a_point(self) -> None:
-        records = along(1, 4, coverage="standing")
+        records = along(1, 4, coverage="survivors")
         later = {
             **records.meta.attacks,
-            "pgd@8": AttackInfo(settings={"name": "pgd"}, protocol="any", coverage="standing", eps=8, family="pgd"),
+            "pgd@8": AttackInfo(settings={"name": "pgd"}, protocol="any", coverage="survivors", eps=8, family="pgd"),
         }
         records = dataclasses.replace(records, meta=dataclasses.replace(records.meta, attacks=later))
         table = curve.compute(records)
@@ -114,7 +114,7 @@ class TestPoints:
 
 
 class TestAreas:
-    @pytest.mark.parametrize("coverage", ["all", "standing"])
+    @pytest.mark.parametrize("coverage", ["all", "survivors"])
     def test_by_hand(self, coverage: str) -> None:
         """cat: (½(¾+½) + ½(½+¼) + 2·¼)/4 = 0.375; dog: (1 + 1 + (1+⅔))/4."""
         table = curve.areas(along(1, 2, 4, coverage=coverage)).set_index("class")
@@ -167,6 +167,6 @@ class TestAnyRadius:
             curve.at(along(1), 1)
         with pytest.raises(UserError, match="attack with minimal distances 'clean'"):
             curve.at(self.records(), 1, "clean")
-        standing = dataclasses.replace(self.SEEKING, coverage="standing")
+        survivors = dataclasses.replace(self.SEEKING, coverage="survivors")
         with pytest.raises(UserError, match="saw only the examples that survived"):
-            curve.at(self.records(fab=standing), 1)
+            curve.at(self.records(fab=survivors), 1)

@@ -59,7 +59,7 @@ class TestTables:
             audit.by_class("pgd-2")
 
     def test_standing_rows_are_joined_with_those_before(self, audit_of: Make) -> None:
-        infos = {name: AttackInfo(settings={"name": name}, coverage="standing") for name in ("fgsm", "pgd-20")}
+        infos = {name: AttackInfo(settings={"name": name}, coverage="survivors") for name in ("fgsm", "pgd-20")}
         attacks = {"fgsm": [8, 6, 10], "pgd-20": [10, 2, 10]}  # as if pgd had not seen what fgsm broke
         audit = audit_of(attacks, (10, 10, 10), infos=infos)
         assert audit.by_class("pgd-20")["correct"].tolist() == [8, 2, 10]

@@ -170,7 +170,7 @@ class TestHiddenGradients:
         assert ("temperature_beats_pgd" in codes, "open_gradients" in codes) == (reported, not reported)
 
     def test_silent_without_both_attacks_on_every_example(self, audit_of: Make) -> None:
-        survivors = {"temperature_pgd-20": AttackInfo(settings={"name": "temperature_pgd"}, coverage="standing")}
+        survivors = {"temperature_pgd-20": AttackInfo(settings={"name": "temperature_pgd"}, coverage="survivors")}
         larger = {"temperature_pgd-20": AttackInfo(settings={"name": "temperature_pgd"}, eps=16 / 255)}
         for audit in (
             audit_of({"pgd-20": [9, 9]}, (20, 20)),
@@ -289,7 +289,7 @@ class TestWeakAttack:
 
     def test_attacks_on_survivors_are_not_compared(self, audit_of: Make) -> None:
         survivors = {
-            name: AttackInfo(settings={"name": name.partition("-")[0]}, coverage="standing") for name in ("pgd-20",)
+            name: AttackInfo(settings={"name": name.partition("-")[0]}, coverage="survivors") for name in ("pgd-20",)
         }
         audit = audit_of({"noise-10": [50, 5, 60], "pgd-20": [60, 5, 80]}, WIDE, infos=survivors)
         assert "blind_beats_gradient" not in found(audit)

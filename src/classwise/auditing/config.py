@@ -136,8 +136,8 @@ class AttackPart(Part):
     )
     coverage: Coverage | None = setting(
         None,
-        "all: every attack on every example. standing: only on those that no earlier attack broke. By default all, but "
-        "standing for a suite such as autoattack.",
+        "all: every attack on every example. survivors: only on those that no earlier attack broke. By default all, "
+        "but survivors for a suite such as autoattack.",
         mode="audit",
     )
     distances: bool = setting(
@@ -237,7 +237,7 @@ class AuditConfig:
     @classmethod
     def of_search(cls, **given: Any) -> AuditConfig:
         """The config of a search for the worst class with these settings."""
-        return cls.of(**given, find_worst=True, coverage="standing", probs=False)
+        return cls.of(**given, find_worst=True, coverage="survivors", probs=False)
 
     @property
     def folder(self) -> Path | None:

@@ -84,7 +84,7 @@ def examples(config: AuditConfig) -> Images:
 
 def _coverage(config: AuditConfig) -> Coverage:
     """Suites are meant for what no earlier attack has broken."""
-    return config.attacks.coverage or ("standing" if attack_files.has_suite(config.attacks.attacks) else "all")
+    return config.attacks.coverage or ("survivors" if attack_files.has_suite(config.attacks.attacks) else "all")
 
 
 @contextmanager

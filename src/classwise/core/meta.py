@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 Norm = Literal["linf", "l2"]
 Protocol = Literal["any", "final"]
-Coverage = Literal["all", "standing"]
+Coverage = Literal["all", "survivors", "standing"]  # the last is an older word for survivors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class AttackInfo:
     """How an attack's rows came about: its settings, and which examples it saw and was judged on.
 
     protocol: "any" if a row is broken as soon as any point tried breaks it, "final" if the last iterate is judged.
-    coverage: "all" if every example was attacked, "standing" if only those no earlier attack had broken.
+    coverage: "all" if every example was attacked, "survivors" if only those no earlier attack had broken.
     eps: the (largest) radius it ran with; None where that is the run's.
     family: what attacks that differ only in eps have in common, so that their rows make a curve.
     needs_gradient: whether it differentiates the model.
@@ -30,6 +30,10 @@ class AttackInfo:
     eps: float | None = None
     family: str | None = None
     needs_gradient: bool = True
+
+    def __post_init__(self) -> None:
+        if self.coverage == "standing":
+            object.__setattr__(self, "coverage", "survivors")
 
 
 @dataclass(frozen=True)

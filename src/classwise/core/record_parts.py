@@ -75,7 +75,7 @@ class RecordParts:
         attacks = [name for name in infos if name != "clean"]
         for name in attacks:
             own, seen = rows[name], rows[name]["index"].to_numpy()
-            survivors = infos[name].coverage == "standing"
+            survivors = infos[name].coverage == "survivors"
             expected = left if survivors else everything
             if searched and name == attacks[0]:
                 expected = np.intersect1d(left, seen)

@@ -124,7 +124,7 @@ class Records:
                 "Choose with records.of(name), or records.worst_case()."
             )
         info = self.meta.attacks.get(attacks[0])
-        if info is not None and info.coverage == "standing":
+        if info is not None and info.coverage == "survivors":
             raise UserError(
                 f"{attacks[0]} saw only the examples that survived the attacks before it, so its rows alone say "
                 "nothing about a class. Use records.worst_case(), or audit again with coverage 'all'."

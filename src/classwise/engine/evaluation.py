@@ -77,9 +77,9 @@ class Evaluation:
         for attack in self.attacks.values():
             attack.require_norm(self.threat.norm)
 
-    def standing(self, attack: str) -> bool:
+    def only_survivors(self, attack: str) -> bool:
         """Whether the attack sees only what no earlier one has broken."""
-        return attack != CLEAN and self.meta.attacks[attack].coverage == "standing"
+        return attack != CLEAN and self.meta.attacks[attack].coverage == "survivors"
 
 
 def plan(

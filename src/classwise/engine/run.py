@@ -109,7 +109,7 @@ def _finished(
     except UserError:
         return None
     covered = job.images.positions[rows]
-    shown = covered[_survivors(covered, before)] if job.standing(name) else covered
+    shown = covered[_survivors(covered, before)] if job.only_survivors(name) else covered
     part = records.meta.part or Part(name, number, digest(covered))  # written before parts said what they are
     fits = (
         (part.attack, part.number, part.covers) == (name, number, digest(covered))
@@ -152,7 +152,7 @@ def _attack_part(
         if name in job.after:
             _inherit(outcome, before[job.after[name]], part)
         standing = ~outcome.done
-    if job.standing(name):
+    if job.only_survivors(name):
         standing &= _survivors(part.positions, before)
     job.report(name, int((~standing).sum()))
     places = np.flatnonzero(standing)
@@ -162,7 +162,7 @@ def _attack_part(
         outcome = attack_places(job, attack, part, eps, outcome, places, name)
     seconds = time.perf_counter() - begin
     keep = np.arange(len(part))
-    if job.standing(name):
+    if job.only_survivors(name):
         keep = np.sort(places)
     stats = {
         "seconds": seconds,

@@ -28,7 +28,7 @@ from classwise.stats.intervals import Array
 def compute(records: Records, confidence: float = 0.95) -> pd.DataFrame:
     """The points: family, eps, class, n, accuracy, low and high (Wilson); the clean images are every family's eps 0.
 
-    An attack that saw only what stood before it counts together with all that ran before.
+    An attack that saw only the survivors counts together with all that ran before it.
     """
     points = []
     for family, members in families(records).items():
@@ -106,17 +106,17 @@ def _info(records: Records, name: str) -> AttackInfo:
 
 
 def _rows(records: Records, name: str) -> Records:
-    """The rows that say how every example stands after an attack."""
-    if _info(records, name).coverage == "standing" and CLEAN in records.attacks:
+    """The rows that say of every example whether it survives an attack."""
+    if _info(records, name).coverage == "survivors" and CLEAN in records.attacks:
         return records.worst_case(_up_to(records, name))
     return records.of(name)
 
 
 def _ran(records: Records) -> tuple[str, ...]:
-    """The attacks in order; also one that found no example standing and has no row."""
+    """The attacks in order; also one that found no survivor and has no row."""
     infos, present = records.meta.attacks, records.attacks
     whole = CLEAN in present
-    empty = [name for name, info in infos.items() if info.coverage == "standing" and whole and name not in present]
+    empty = [name for name, info in infos.items() if info.coverage == "survivors" and whole and name not in present]
     order = [name for name in infos if name in present or name in empty]
     return tuple(dict.fromkeys((*order, *present)))
 
@@ -130,7 +130,7 @@ def _nearest(records: Records, names: Sequence[str]) -> pd.Series[float]:
     """Each example's smallest known distance to an error, over the named attacks and the clean image."""
     counted = {CLEAN, *names}
     for name in names:
-        if _info(records, name).coverage == "standing":
+        if _info(records, name).coverage == "survivors":
             counted |= set(_up_to(records, name))
     rows = records.frame[records.frame["attack"].isin(counted)]
     return rows.groupby("index")["minimal"].min()

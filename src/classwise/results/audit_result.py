@@ -67,7 +67,7 @@ class Audit:
         """The rows of one attack. An attack on the survivors of earlier ones is joined with those."""
         name = self.headline if attack is None else attack
         info = self.records.meta.attacks.get(name)
-        if info is not None and info.coverage == "standing":
+        if info is not None and info.coverage == "survivors":
             return self.records.worst_case(self.names[: self.names.index(name) + 1])
         return self.records.of(name)
 

@@ -83,7 +83,7 @@ def _conditions(audit: Audit, attack: str) -> dict[tuple[str, str], Any]:
     info = meta.attacks.get(attack)
     if attack == WORST_CASE and info is None:
         names = list(audit.attacks)
-    elif info is not None and info.coverage == "standing":
+    elif info is not None and info.coverage == "survivors":
         names = [name for name in audit.names[: audit.names.index(attack) + 1] if name != CLEAN]
     per_example = audit.config.get("audit", {}).get("eps_per_example")
     found: dict[tuple[str, str], Any] = {("", "norm"): meta.norm, ("", "eps of each example"): per_example}

@@ -55,7 +55,7 @@ KINDS = {
     "foreign and transfer attacks on survivors, with images": (
         "--model files.py:make --data digits:exclude=0 --per-class 4 --attack files.py:attack,alpha=0.25,sign=down "
         f"--attack 'transfer:model={NET.replace(',', ';')},weights=w 1.pt,attack=pgd:steps=2;step=0.01' "
-        "--attack fgsm --coverage standing --eps 0.2 --num-classes 9 --save-adversarial --no-fold --no-probs"
+        "--attack fgsm --coverage survivors --eps 0.2 --num-classes 9 --save-adversarial --no-fold --no-probs"
     ),
     "a curve in L2 with minimal distances, by the last iterate": (
         f"--model {NET} --weights 'w 1.pt' --data digits --limit 8 --attack 'pgd:steps=1|2' --attack fab-2 "
