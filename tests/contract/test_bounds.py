@@ -22,7 +22,7 @@ from for_each import for_each
 KINDS: list[type[Any]] = [
     *(attacks.attack_class(name) for name in attacks.names()),
     *(methods.method_class(name) for name in methods.names()),
-    *(parts.DataPart, parts.ModelPart, parts.TrainPart, parts.ValidatePart),
+    *(parts.TrainingData, parts.TrainedModel, parts.TrainPart, parts.ValidatePart),
     *(kind for kinds in (augment.KINDS, averaging.KINDS, optimizer.KINDS, schedule.KINDS) for kind in kinds.values()),
     awp.Awp,
     black_box.Settings,

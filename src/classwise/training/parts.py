@@ -6,21 +6,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from classwise import attacks
-from classwise.core import spec
+from classwise.auditing.config import DataPart, ModelPart
 from classwise.core.errors import UserError
+from classwise.core.settings import Part
 from classwise.core.spec import Count, Fraction, Natural, NonNegative, OpenShare, Positive, Seed, Share
 
 
-@dataclass(frozen=True)
-class Part:
-    """Settings that are converted to their types and checked, wherever they come from."""
-
-    def __post_init__(self) -> None:
-        spec.validate_fields(self)
-
-
 @dataclass(frozen=True, kw_only=True)
-class DataPart(Part):
+class TrainingData(DataPart):
     """The data to train on.
 
     name: a data set's spec. limit, per_class: at most this many examples, drawn by the seed. exclude: without these
@@ -31,8 +24,6 @@ class DataPart(Part):
     """
 
     name: str = "cifar10"
-    limit: Count | None = None
-    per_class: Count | None = None
     exclude: tuple[str, ...] = ()
     validation: Natural = 0
     held_out: Literal["last", "first", "random"] = "last"
@@ -43,11 +34,10 @@ class DataPart(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelPart(Part):
+class TrainedModel(ModelPart):
     """The network's spec; weights to start from, for methods that fine-tune; a normalising first layer."""
 
     spec: str = "resnet-18"
-    weights: str | None = None
     normalize: str | None = None
 
 

@@ -31,7 +31,7 @@ from classwise.core.run_config import plain
 from classwise.core.threat import Threat
 from classwise.core.user_files import IN_FILE
 from classwise.methods.method import Method
-from classwise.training.parts import DataPart, ModelPart, Phase, TrainPart, ValidatePart
+from classwise.training.parts import Phase, TrainedModel, TrainingData, TrainPart, ValidatePart
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -45,8 +45,8 @@ _SUFFIXES = (".toml", ".yaml", ".yml")
 class Recipe:
     """All parts of a recipe, checked."""
 
-    data: DataPart = field(default_factory=DataPart)
-    model: ModelPart = field(default_factory=ModelPart)
+    data: TrainingData = field(default_factory=TrainingData)
+    model: TrainedModel = field(default_factory=TrainedModel)
     threat: Threat = field(default_factory=Threat)
     method: Method = field(default_factory=lambda: methods.parse("trades", {}))
     train: TrainPart = field(default_factory=TrainPart)
@@ -67,7 +67,7 @@ class Recipe:
         return tree
 
 
-_PARTS = {"data": DataPart, "model": ModelPart, "threat": Threat, "train": TrainPart, "validate": ValidatePart}
+_PARTS = {"data": TrainingData, "model": TrainedModel, "threat": Threat, "train": TrainPart, "validate": ValidatePart}
 
 
 def build(tree: Mapping[str, Any]) -> Recipe:
