@@ -12,8 +12,10 @@ that studies left.
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, Literal
 
 import pandas as pd
@@ -60,6 +62,13 @@ _REGISTRY = Registry(
     expected="a function whose first argument is audits, histories or studies",
 )
 names, describe, usage = _REGISTRY.names, _REGISTRY.describe, _REGISTRY.usage
+
+
+def __getattr__(name: str) -> ModuleType:
+    """`figures.confusion` without an import of its own."""
+    if importlib.util.find_spec(f"{__name__}.{name}") is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")
 
 
 def _makers(name: str) -> dict[Source, Callable[..., Chart]]:
