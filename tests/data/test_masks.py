@@ -34,7 +34,7 @@ def test_every_form_of_masks_is_read(tmp_path: Path, kind: str) -> None:
     assert len(found) == 6
     np.testing.assert_array_equal(found.of(index), SOME)
     np.testing.assert_array_equal(found.of(index[[4, 1]]), SOME[[4, 1]])
-    rested = found.came_to_rest(index[[5, 0]])
+    rested = found.convergence_of(index[[5, 0]])
     assert rested is None if kind != "written" else rested.tolist() == [False, True]
 
 

@@ -47,6 +47,9 @@ class Attack(ABC):
     #: The norms that it has a form for.
     supports: tuple[Norm, ...] = tuple(BALLS)
 
+    #: Whether it takes so long that studies run it on fewer images.
+    slow: bool = False
+
     @property
     @abstractmethod
     def steps(self) -> int:

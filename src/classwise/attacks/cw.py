@@ -57,6 +57,7 @@ class Cw(Attack):
     minimal: bool = False
 
     supports = ("linf",)
+    slow = True
 
     def __post_init__(self) -> None:
         spec.validate_fields(self)

@@ -47,6 +47,7 @@ class Nattack(Attack):
     restarts: Count = 1
 
     needs_gradient = False
+    slow = True
 
     def __post_init__(self) -> None:
         spec.validate_fields(self)

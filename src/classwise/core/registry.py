@@ -59,8 +59,8 @@ class Thing:
 class Registry:
     """The things of one kind.
 
-    kind, plural: what one is called, and several are. package: its modules are the shipped things, but for the one that
-    bears the kind's own name. functions: one of them makes a module a thing; without any it is the class that the
+    kind, plural: what one is called, and several are. package: its modules are the shipped things, but for the one with
+    the kind's own name. functions: one of them makes a module a thing; without any it is the class that the
     module's name spells, MarginPgd of margin_pgd. given: arguments that are not settings. separator: between the words
     of a name. accepts: whether something named by the user is of this kind; expected: what it must be, for the error.
     """

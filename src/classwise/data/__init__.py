@@ -31,7 +31,7 @@ names, describe, usage = _REGISTRY.names, _REGISTRY.describe, _REGISTRY.usage
 
 
 def class_names(spec: str) -> tuple[str, ...] | None:
-    """The classes of a data set as far as they are known without reading it; None where only the files tell."""
+    """The classes of a data set as far as they are known without reading its files, else None."""
     name, options = specs.split(spec)
     names: tuple[str, ...] | None = _REGISTRY.find(name).get("CLASS_NAMES")
     if names is None:
@@ -42,8 +42,8 @@ def class_names(spec: str) -> tuple[str, ...] | None:
 
 def normalizations() -> dict[str, tuple[tuple[float, ...], tuple[float, ...]]]:
     """The usual mean and standard deviation of each channel, of the data sets that say so."""
-    said = {name: _REGISTRY.find(name).get("NORMALIZATION") for name in names()}
-    return {name: value for name, value in said.items() if value is not None}
+    declared = {name: _REGISTRY.find(name).get("NORMALIZATION") for name in names()}
+    return {name: value for name, value in declared.items() if value is not None}
 
 
 def size(spec: str) -> Size | None:

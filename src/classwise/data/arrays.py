@@ -1,7 +1,7 @@
 """Arrays: images and labels of one NumPy archive, such as `features` builds (`file`); no download.
 
 The archive (.npz) holds ``images`` (N, C, H, W), 8-bit or floating point in [0,1], ``labels``, ``class_names``, and in
-``split`` the name of the only split it serves, so that nobody trains on what they audit unawares.
+``split`` the name of the only split it serves, so that nobody trains on what they audit by mistake.
 """
 
 from __future__ import annotations

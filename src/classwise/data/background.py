@@ -76,9 +76,9 @@ def replace(images: Images, masks: Masks, colour: Colour = "white", seed: int = 
             f"{height}×{width}. Make the masks from these images."
         )
     fill = colour if colour in (NOISE, MEAN) else _values(colour, shape[0])
-    said = colour if isinstance(colour, str) else "-".join(f"{value:g}" for value in colour)
+    described = colour if isinstance(colour, str) else "-".join(f"{value:g}" for value in colour)
     pixels = ReplacedPixels(images.pixels, masks, fill, seed)
-    return dataclasses.replace(images, pixels=pixels, name=f"{images.name} on {said} by {masks.name}")
+    return dataclasses.replace(images, pixels=pixels, name=f"{images.name} on {described} by {masks.name}")
 
 
 def rgb(colour: Colour) -> tuple[float, ...]:

@@ -10,7 +10,7 @@ the text have names, and are meant to be compared:
 
     pairs      first set: one colour for 0 and 1, one for 2 and 3, …
     shifted    second set: one colour for 1 and 2, one for 3 and 4, …, one for the last and 0. Not the paper's pairing:
-               its counter-trial. If errors follow the background, they move when the pairs do.
+               a control. If errors follow the background, they move when the pairs do.
     both       each image has its class's colour of the first or of the second set, by its index: every class shares
                one colour with each neighbour
     halves     two colours in all: one for the first half of the classes, one for the second
@@ -113,7 +113,7 @@ def coloured(images: Images, colours: str | Mapping[str, Sequence[str]] = "pairs
             f"coloured takes grey images, light on black, but those of {images.name} have {channels} channels; "
             "for other images replace the background by masks."
         )
-    said = colours if isinstance(colours, str) else "its own"
+    described = colours if isinstance(colours, str) else "its own"
     by_class = colours_of(images.class_names, colours) if isinstance(colours, str) else dict(colours)
     if bare := [name for name in images.class_names if not by_class.get(name)]:
         raise UserError(f"no background colour for the class {', '.join(bare)}; give every class one or more.")
@@ -125,7 +125,7 @@ def coloured(images: Images, colours: str | Mapping[str, Sequence[str]] = "pairs
         rows = np.flatnonzero(images.labels == label)
         number[images.positions[rows]] = own[place[rows]]
     pixels = ColouredPixels(images.pixels, torch.tensor([rgb(name) for name in palette]), number)
-    return dataclasses.replace(images, pixels=pixels, name=f"{images.name} on {said} colours")
+    return dataclasses.replace(images, pixels=pixels, name=f"{images.name} on {described} colours")
 
 
 def drawn(labels: IntArray, index: IntArray, counts: Sequence[int], seed: int = 0) -> IntArray:

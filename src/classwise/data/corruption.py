@@ -3,8 +3,8 @@
 CIFAR-C's corruptions (Hendrycks and Dietterich, ICLR 2019) with their constants and their truncation to bytes, on any
 square images of at least 8 pixels. What the original writes as a share of the side (elastic transform, pixelate, the
 area glass blur scans, fog's map) follows the size; what it writes in pixels (the other blurs, snow, spatter) does not,
-so on larger images those are finer. Images not of 8 bits are rounded to them first. Departures are told by the files
-in `corruptions`; the released files themselves are the data sets `cifar10_c` and `cifar100_c`.
+so on larger images those are finer. Images not of 8 bits are rounded to them first. Departures are documented in the
+files of `corruptions`; the released files themselves are the data sets `cifar10_c` and `cifar100_c`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def load(
 
 
 def corrupt(images: Images, kind: str, severity: int = 3, seed: int = 0, frost: str = _GENERATED) -> Images:
-    """The same examples, corrupted: what befalls each depends on seed, corruption, severity and its index alone."""
+    """The same examples, corrupted; the result depends only on seed, corruption, severity and the example's index."""
     check(kind, severity)
     channels, height, width = images.pixels.read(images.positions[:1]).shape[1:]
     if height != width or height < _SMALLEST:

@@ -90,7 +90,7 @@ def _unpack(archive: Path, into: Path) -> None:
                     zipped.extractall(staging)
             else:
                 with tarfile.open(archive) as tar:
-                    # The first patch releases of Python 3.10 and 3.11 have no filter; the checksum stands in for it.
+                    # The first patch releases of Python 3.10 and 3.11 have no filter; the checksum protects instead.
                     tar.extraction_filter = getattr(tarfile, "data_filter", None)
                     tar.extractall(staging)
         except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:

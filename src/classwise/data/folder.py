@@ -43,7 +43,7 @@ def load(
 
 
 def _choose(root: Path, split: str, splits: list[str]) -> Path:
-    """The folder of the split. Without splits only "test" is served, so nobody trains on what they audit unawares."""
+    """The folder of the split. Without splits only "test" is served, so nobody trains on what they audit by mistake."""
     if split in splits:
         return root / split
     if splits:

@@ -133,13 +133,11 @@ class Images:
             order = order[rank < per_class]
         rows = np.sort(order if limit is None else order[:limit])
         if not rows.size:
-            raise UserError(
-                f"the selection from {self.name} is empty: no example of {classes or 'any class'} is there."
-            )
+            raise UserError(f"the selection from {self.name} is empty: it has no example of {classes or 'any class'}.")
         return self.take(rows)
 
     def without(self, classes: Sequence[str | int]) -> Images:
-        """The images of all other classes, numbered anew in the same order; each keeps its index."""
+        """The images of all other classes, renumbered in the same order; each keeps its index."""
         if not classes:
             return self
         gone = {self.class_number(name) for name in classes}

@@ -33,7 +33,7 @@ _CHUNK = 512  # masks drawn at once
 class Masks:
     """`array[k]`, H×W and true on the foreground, is of the example whose index is `index[k]` (by default k).
 
-    converged: whether the segmentation of each came to rest, where that is known.
+    converged: whether the segmentation of each converged, where that is known.
     """
 
     array: BoolArray
@@ -64,7 +64,7 @@ class Masks:
         """The masks of the examples with these indices, in their order."""
         return self.array[self._rows(index)]
 
-    def came_to_rest(self, index: IntArray) -> BoolArray | None:
+    def convergence_of(self, index: IntArray) -> BoolArray | None:
         """Whether the segmentations of these examples converged, None where it is not known."""
         return None if self.converged is None else self.converged[self._rows(index)]
 
@@ -169,7 +169,7 @@ def _read_folder(folder: Path) -> Masks:
         raise UserError(f"there is no .png in {folder}; masks in a folder are one <index>.png per example.")
     index = [_number(path) for path in paths]
     images = [_light(path) for path in paths]
-    _check_alike(paths, images)
+    _check_sizes(paths, images)
     return Masks(np.stack(images), np.asarray(index, dtype=np.int64), name=folder.name)
 
 
@@ -188,7 +188,7 @@ def _light(path: Path) -> BoolArray:
     return light
 
 
-def _check_alike(paths: Iterable[Path], images: list[BoolArray]) -> None:
+def _check_sizes(paths: Iterable[Path], images: list[BoolArray]) -> None:
     for path, image in zip(paths, images, strict=True):
         if image.shape != images[0].shape:
             raise UserError(f"the masks differ in size: {path} is {image.shape}, others {images[0].shape}.")

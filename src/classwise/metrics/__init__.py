@@ -51,7 +51,7 @@ def find(name: str) -> Metric:
 
 def shown(place: Place, besides: Sequence[str] = ()) -> list[Metric]:
     """The metrics that say they are shown there, and those named besides."""
-    declared = [find(name) for name in names() if (said := _REGISTRY.find(name).get("SHOWN")) and place in said.where]
+    declared = [find(name) for name in names() if (how := _REGISTRY.find(name).get("SHOWN")) and place in how.where]
     return [*declared, *(find(name) for name in besides if name not in {each.name for each in declared})]
 
 

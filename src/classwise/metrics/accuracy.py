@@ -20,8 +20,8 @@ def compute(
 ) -> PerClass:
     """The accuracy of each class.
 
-    simultaneous: widen the intervals (Šidák over the classes that have examples) so that all of them hold together
-    with the given confidence; otherwise each holds by itself.
+    simultaneous: widen the intervals (Šidák over the classes that have examples) so that they are
+    simultaneous at the given confidence; otherwise each holds by itself.
     """
     correct, support = counts(records)
     if simultaneous:

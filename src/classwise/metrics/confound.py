@@ -1,4 +1,4 @@
-"""Confound class: the wrong class each class is most often taken for.
+"""Confound class: the class that each class is most often misclassified as.
 
 For class i it is argmax_{j≠i} N_ij, N the confusion counts, the first class if several tie (the confound class of an
 example, Tian et al., KDD 2021, Definition 3.2, taken by majority over the class), with its count and its share of the

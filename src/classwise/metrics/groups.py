@@ -1,16 +1,16 @@
-"""Groups of classes that are taken for each other, found in the confusion, and how far they are the known superclasses.
+"""Groups of classes that are confused with each other, and how well they agree with the known superclasses.
 
 The likeness of two classes is how often they flip into each other, s_ij = (r_ij + r_ji)/2 with r the row rates of the
 confusion matrix. Classes are joined by average linkage (UPGMA, Sokal & Michener 1958) on the distance 1 − s_ij, and the
 tree is cut where the modularity Q = Σ_g (e_gg − a_g²) is largest (Newman & Girvan 2004), e_gh the share of all s that
-lies between the groups g and h, and a_g = Σ_h e_gh: where groups hold more of the flips than chance would give them.
+lies between the groups g and h, and a_g = Σ_h e_gh: where groups contain more of the flips than expected by chance.
 Among hundreds of classes modularity joins small groups (Fortunato & Barthélemy 2007); `count` asks for more of them.
 
 Against superclasses: the adjusted Rand index (Hubert & Arabie 1985), 1 if they are the same, 0 on average by chance;
 purity, the share of classes that are in the majority superclass of their group (1 for groups of one: read it with the
 index); and a permutation p-value, the share of random assignments to groups of these sizes with an index as high.
 
-Tian et al. (KDD 2021, Section 4.2) see such groups in the matrix with the naked eye; finding them is ours. Classes
+Tian et al. (KDD 2021, Section 4.2) observe such groups in the matrix; finding them automatically is ours. Classes
 without examples are in no group.
 """
 
@@ -36,7 +36,7 @@ _WELL_ORDERED = 300  # classes up to which the leaves of the tree are put into t
 
 @dataclass(frozen=True)
 class Superclasses:
-    """How far the groups are the known superclasses: adjusted Rand index with its p-value, and purity."""
+    """Agreement of the groups with the known superclasses: adjusted Rand index with its p-value, and purity."""
 
     rand: float
     p: float

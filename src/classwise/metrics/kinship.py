@@ -5,8 +5,8 @@
 N the confusion counts, g(i) the superclass of class i and s_i its size, E_i = Σ_{j≠i} N_ij. `chance` is the share
 inside if each class's errors fell evenly on all other classes: classes with many errors count for more, and so do large
 superclasses. p is the share of random assignments of classes to superclasses of these sizes for which inside − chance
-is as large, `p_less` of those for which it is as small. Tian et al. (KDD 2021, Section 4.2) find that most errors stay
-inside; chance and test are ours.
+is at least as large, `p_less` of those for which it is at most as large. Tian et al. (KDD 2021, Section 4.2) find that
+most errors stay inside; chance and test are ours.
 
 Only classes with examples take part. The interval of `inside` is Wilson's and takes the errors as independent.
 """

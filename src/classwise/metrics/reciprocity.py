@@ -1,12 +1,11 @@
 """Whether classes are confused with each other more mutually than chance would have it.
 
 The symmetry s of the confusion (`metrics.symmetry`) has no natural zero: of errors spread evenly most are answered, of
-a few large confusions hardly any. So it stands beside the symmetry there would be if each class sent its errors to
-others without regard to who sends errors to it: the mean over random orders of the errors in each row, each class
-keeping the rates it has. p is the share of such orders that are at least as symmetric as what was seen, `p_less` of
-those that are at most as symmetric; an order as symmetric as what was seen counts for both, so that a few errors, all
-of whose orders are alike, speak for neither. Tian et al. (KDD 2021, Section 4.2) see the symmetry with the naked eye;
-the test is ours. NaN if nothing is confused.
+a few large confusions hardly any. It is compared with the symmetry expected if each class were misclassified without
+regard to which classes are misclassified as it: the mean over random permutations of the errors in each row, each class
+keeping its rates. p is the share of permutations at least as symmetric as the observed matrix, `p_less` of those at
+most as symmetric; ties count for both, so that a few errors whose permutations are all equal are evidence for neither.
+Tian et al. (KDD 2021, Section 4.2) observe the symmetry in the matrix; the test is ours. NaN if nothing is confused.
 """
 
 from __future__ import annotations

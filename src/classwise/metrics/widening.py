@@ -1,15 +1,15 @@
-"""How much further apart the classes of one run lie than those of another: ratio of CV, difference of MCD.
+"""How much further apart the classes of one run are than those of another: ratio of CV, difference of MCD.
 
-The CV of the accuracies seen is too large on average, since chance alone parts the classes. Without that part it is
+The CV of observed accuracies is biased upwards, since sampling alone separates the classes. The unbiased estimate is
 
     V = (1/C) Σ_c (a_c − ā)² − (1 − 1/C) (1/C) Σ_c a_c (1 − a_c)/(n_c − 1)            in percent²
 
-which is unbiased, and negative where the classes differ by less than chance. The interval of V/V₀ holds every r that
-the data do not speak against: those for which the bootstrap interval of V − rV₀ holds 0 (Fieller 1954; Hwang 1995), the
-examples drawn anew within each class and with both runs' answers. It has no upper end where V₀ may be 0.
+which is negative where the classes differ by less than chance. The interval of V/V₀ contains every r that the data do
+not reject: those for which the bootstrap interval of V − rV₀ contains 0 (Fieller 1954; Hwang 1995), the examples
+resampled within each class together with both runs' answers. It has no upper end where V₀ may be 0.
 
 The interval of MCD (`gap`) holds for the *true* accuracies: of the best class and of the worst each by the bounds of
-`metrics.worst`, at half the error; that of a difference of two runs at half of that. It is rather too wide. Tian et al.
+`metrics.worst`, at half the error; that of a difference of two runs at half of that. It is conservative. Tian et al.
 (KDD 2021, Table 5) and Benz et al. (2020) compare CV and MCD of training with and without attacks; the intervals are
 ours.
 """

@@ -5,7 +5,7 @@ more so the more classes are near the bottom, so the interval of the class that 
 for θ. With lower bounds L_c and upper bounds U_c of single classes,
 
     min_c L_c ≤ θ fails only if L_w > p_w for a truly worst class w: one event, so no correction is needed;
-    θ ≤ min_c U_c fails if U_c < θ ≤ p_c for any class c: all m upper bounds must hold together.
+    θ ≤ min_c U_c fails if U_c < θ ≤ p_c for any class c: the m upper bounds must be simultaneous.
 
 So low = min_c L_c at the one-sided level α/2, and high = min_c U_c at the one-sided level 1 − (1 − α/2)^(1/m) (Šidák
 over the m classes that have examples). Together they miss θ with probability at most α, whatever the p_c. The exact

@@ -1,13 +1,13 @@
-"""Which class is the worst, from as few images as the question needs: intervals that hold at every moment, and a race.
+"""Which class is the worst, from as few images as possible: confidence sequences, and a race between the classes.
 
 Of a class's n images θ are robust, and t of them, k robust, have been attacked in random order without replacement. The
 prior-posterior ratio of Waudby-Smith & Ramdas (NeurIPS 2020) is at the true θ a nonnegative martingale from 1 on:
 
     R_t(θ) = π₀(θ) / π_t(θ),   π₀ uniform on 0…n,   π_t(k + j) = C(n−t, j) B(1+k+j, 1+n−k−j) / B(1+k, 1+t−k)
 
-so by Ville's inequality {θ : R_t(θ) < 1/α} holds the truth at all t at once with probability at least 1 − α, and one
-may look after every image and stop when one likes. At t = n it is the truth alone. π_t is log-concave, so the set is an
-interval. `race` uses it with α/C for each of C classes: all of them hold together (union bound).
+so by Ville's inequality {θ : R_t(θ) < 1/α} contains the truth at all t simultaneously with probability at least 1 − α:
+one may look after every image and stop at any time. At t = n it is the truth alone. π_t is log-concave, so the set is
+an interval. `race` uses it with α/C for each of C classes, so that the intervals are simultaneous (union bound).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def interval(robust: int, seen: int, size: int, alpha: float) -> tuple[int, int]
 
 
 def proportion(robust: int, seen: int, alpha: float) -> tuple[float, float]:
-    """The same for draws from a population without end: {p : posterior density > α}, Beta(1+k, 1+t−k)'s."""
+    """The same for draws from an infinite population: {p : posterior density > α}, Beta(1+k, 1+t−k)'s."""
     return _lowest(robust, seen, alpha), 1 - _lowest(seen - robust, seen, alpha)
 
 

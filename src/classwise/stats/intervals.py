@@ -2,7 +2,7 @@
 
 wilson   (k + z²/2 ± z √(k(n−k)/n + z²/4)) / (n + z²),  z = Φ⁻¹(1 − α/2)                    Wilson 1927
 exact    [B⁻¹(α/2; k, n−k+1), B⁻¹(1−α/2; k+1, n−k)], B⁻¹ the beta quantile       Clopper & Pearson 1934
-sidak    per-class confidence (1−α)^(1/m) makes m independent intervals hold together         Šidák 1967
+sidak    per-class confidence (1−α)^(1/m) makes m independent intervals simultaneous           Šidák 1967
 
 Wilson's mean coverage is close to 1−α and is the better description of one class; the exact interval never covers less
 than 1−α and is the one to build guarantees on. Each interval is equal-tailed, so each end taken alone is a one-sided
@@ -59,7 +59,7 @@ def bounds(
 
 
 def sidak(confidence: float, m: int) -> float:
-    """The confidence each of `m` independent intervals needs for all of them to hold with `confidence`.
+    """The confidence each of `m` independent intervals needs to be simultaneous at `confidence`.
 
     Exact here, and a little shorter than Bonferroni: classes share no example, so given the class sizes their counts
     of correct examples are independent.

@@ -41,7 +41,6 @@ from classwise.studies.shared.verdicts import Sample, all_held, falls_short, ima
 
 Runs = Mapping[tuple[str, str], Records]  # by model and attack
 
-_SLOW = {"cw", "nattack"}
 _PAPERS_SLOW = 200  # images of each class
 _SOURCE = "tian2021:table1"
 
@@ -110,7 +109,7 @@ class Attacks(OfModels):
         if surrogate is not None and _needs_surrogate(attack):
             given = f"{attack}{',' if ':' in attack else ':'}model={surrogate.checkpoint}"
         size = self.per_class
-        if _name(attack) in _SLOW:
+        if _is_slow(attack):
             size = min(self.slow_per_class, size or self.slow_per_class)
         return model.audit(_slug(attack), [given], per_class=size, seed=self.seed, protocol=self.protocol)
 
@@ -156,7 +155,7 @@ class Attacks(OfModels):
         notes = []
         if self.protocol == "any":
             notes.append("An image is broken if any step of an attack breaks it; the papers judge the last step.")
-        if self.slow_per_class != _PAPERS_SLOW and any(_name(attack) in _SLOW for attack in self.attack):
+        if self.slow_per_class != _PAPERS_SLOW and any(map(_is_slow, self.attack)):
             notes.append(
                 f"{self.slow_per_class} images of each class under cw and nattack; the papers use {_PAPERS_SLOW}."
             )
@@ -258,6 +257,10 @@ def _name(attack: str) -> str:
 
 def _needs_surrogate(attack: str) -> bool:
     return _name(attack) == "transfer" and "model" not in spec.split(attack)[1]
+
+
+def _is_slow(attack: str) -> bool:
+    return any(each.slow for each in parse(attack).values())
 
 
 def _white(attack: str) -> bool:

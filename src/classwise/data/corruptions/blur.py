@@ -1,4 +1,4 @@
-"""Blurs that spread alike in all directions: Gaussian, defocus, and frosted glass."""
+"""Isotropic blurs: Gaussian, defocus, and frosted glass."""
 
 from __future__ import annotations
 

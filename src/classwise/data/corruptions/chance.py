@@ -1,4 +1,4 @@
-"""The chance of each example: random numbers that depend on the example alone, as arrays; and the way back to bytes."""
+"""Random numbers of each example, which depend on the example alone, as arrays; and the conversion back to bytes."""
 
 from __future__ import annotations
 

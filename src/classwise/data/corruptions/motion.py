@@ -19,7 +19,7 @@ def smear(images: Bytes, radius: int, sigma: float, angles: Doubles) -> Bytes:
     """x'(p) = Σₖ wₖ·x(p + round(k·(cos θ, sin θ))), wₖ ∝ exp(−k²/2σ²), k = 0 … 2·radius; the border is repeated.
 
     Departure: the original calls ImageMagick's MotionBlurImage. This is the same one-sided sum at whole pixels,
-    written anew; ImageMagick rounds it to 16 bits before it rounds to 8, which may move a value by one.
+    reimplemented; ImageMagick rounds it to 16 bits before it rounds to 8, which may move a value by one.
     """
     reach, (height, width) = 2 * radius, images.shape[1:3]
     taps = np.arange(reach + 1)

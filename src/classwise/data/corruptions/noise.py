@@ -1,4 +1,4 @@
-"""Noise: Gaussian, shot, impulse and speckle, drawn for every colour value of its own."""
+"""Noise: Gaussian, shot, impulse and speckle, drawn independently for every value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def shot_noise(images: Bytes, chance: Chance, severity: int) -> Bytes:
 
 @functools.cache
 def _poisson_table(quanta: int) -> Doubles:
-    """v + P(Poisson(quanta·v/255) ≤ k) for every byte v and every count k that has a probability to speak of."""
+    """v + P(Poisson(quanta·v/255) ≤ k) for every byte v and every count k of non-negligible probability."""
     from scipy.stats import poisson  # here, because it takes longer to import than to use
 
     counts = np.arange(quanta + 12 * int(quanta**0.5) + 12)

@@ -1,7 +1,7 @@
 """Spatter: drops of water (severities 1 to 3) or mud (4 and 5) on the lens.
 
-The original shades the water with a chain of OpenCV operations on bytes. They are written anew here from what OpenCV
-documents, and work on a whole batch of layers (N, H, W) at once.
+The original shades the water with a chain of OpenCV operations on bytes. They are reimplemented here from OpenCV's
+documentation, and work on a whole batch of layers (N, H, W) at once.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def measure(images: Images, masks: Masks, smallest: float = SMALLEST, largest: f
     foreground = masks.of(images.positions)
     share = foreground.mean((1, 2))
     too = [share == 0, share < smallest, share > largest]
-    rested = masks.came_to_rest(images.positions)
+    rested = masks.convergence_of(images.positions)
     return pd.DataFrame(
         {
             "index": images.positions,
