@@ -35,7 +35,7 @@ def test_cfa_radii_and_betas_by_hand():
     np.testing.assert_allclose(state["beta"], [7.8, 4.2, 6.0], rtol=1e-6)
     np.testing.assert_allclose(state["weight"], 1 / (1 + np.array([7.8, 4.2, 6.0])), rtol=1e-6)
     again = method.update(state, train((10, 10, 20)), None, 11)
-    np.testing.assert_allclose(again["margin"], 1.3, rtol=1e-6)  # from ε anew, not from the last radius
+    np.testing.assert_allclose(again["margin"], 1.3, rtol=1e-6)  # from ε, not from the last radius
 
 
 def test_cfa_begins_after_ten_epochs():

@@ -185,7 +185,7 @@ def test_a_module_is_taken_as_it_is() -> None:
     assert not module.training
 
 
-def test_a_missing_file_is_not_taken_for_a_name(tmp_path: Path) -> None:
+def test_a_missing_file_is_not_read_as_a_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no model file .*absent.pt"):
         load_model(tmp_path / "absent.pt")
 

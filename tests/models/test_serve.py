@@ -144,7 +144,7 @@ def test_scores_that_json_does_not_know_are_an_error_of_the_model(start: Start, 
 
 
 def test_two_hundred_slow_clients_hold_few_threads_and_nobody_else_up(start: Start) -> None:
-    """Each sends a byte now and then and never comes to an end; every one is let go when its time is over."""
+    """Each sends a byte now and then and never ends; each is disconnected at the timeout."""
     server = start(connections=8, timeout=0.5)
     before, answers = threading.active_count(), []
     patient = load_model(f"{server.url},retries=1000,backoff=0,timeout=0.2")

@@ -109,7 +109,7 @@ def test_the_model_itself_is_left_alone() -> None:
 
 @pytest.mark.parametrize("kind", [Ema(decay=0.7), Ema(decay=0.9, ramp=True), Swa()])
 def test_an_average_survives_a_checkpoint(kind: Averaging) -> None:
-    """Saved and loaded in between, as plain tensors, it goes on to the same bits."""
+    """Saved and loaded in between, as plain tensors, it continues to the same bits."""
     values = [0.1, 0.7, 0.3, 0.9]
     _, straight = after(kind, values)
     model, average = network(), Average()

@@ -52,7 +52,7 @@ def test_batches_that_cannot_be_made_are_an_error() -> None:
         Source(images(9)).batches(0, 1, 0)
 
 
-def test_epochs_of_another_length_go_on_through_one_permutation_after_another() -> None:
+def test_epochs_of_another_length_run_through_one_permutation_after_another() -> None:
     source = Source(images(10), epoch_size=6)
     rows = [row for epoch in range(5) for row in flat(source, epoch, 3)]
     assert len(rows) == 30

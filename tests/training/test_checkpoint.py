@@ -84,7 +84,7 @@ def test_training_leaves_the_global_generators_alone(tmp_path: Path) -> None:
     assert (np.random.get_state()[1] == numpy_before).all()  # noqa: NPY002
 
 
-def test_it_goes_on_whichever_renaming_was_the_last(
+def test_it_resumes_whichever_renaming_was_the_last(
     tmp_path: Path, once: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree, rename = small(once.parent), Path.replace
@@ -140,7 +140,7 @@ def test_a_whole_checkpoint_that_had_no_time_to_be_renamed_is_found(tmp_path: Pa
     assert history(out).equals(history(once))
 
 
-def test_two_damaged_checkpoints_are_an_error_and_nothing_is_begun_anew(tmp_path: Path, once: Path) -> None:
+def test_two_damaged_checkpoints_are_an_error_and_nothing_is_overwritten(tmp_path: Path, once: Path) -> None:
     out = tmp_path / "run"
     shutil.copytree(once, out)
     cut(out / "last.pt")
@@ -198,7 +198,7 @@ def test_another_model_than_the_checkpoint_s_is_refused(tmp_path: Path) -> None:
         run(tree, tmp_path / "run", model=other)
 
 
-def test_one_s_own_model_goes_on_whatever_weights_it_begins_with(tmp_path: Path) -> None:
+def test_one_s_own_model_resumes_whatever_weights_it_begins_with(tmp_path: Path) -> None:
     tree = small(tmp_path, train=AT_EVERY_STEP)
 
     def net(seed: int) -> nn.Module:

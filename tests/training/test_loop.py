@@ -243,7 +243,7 @@ def normed() -> nn.Sequential:
     return net
 
 
-def test_a_follower_keeps_up_with_the_weights() -> None:
+def test_the_attack_copy_follows_the_weights() -> None:
     net, x = normed().eval(), torch.rand(16, 1, 8, 8, generator=torch.Generator().manual_seed(1))
     synced_copy = follow(net, x)
     assert synced_copy.fast.folded == 1

@@ -1,4 +1,4 @@
-"""Two processes under torchrun train as one does; when one dies, both begin again where they were."""
+"""Two processes under torchrun train as one does; when one dies, both resume where they stopped."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def test_only_the_first_writes_and_speaks(together: tuple[Path, str]) -> None:
     }  # fmt: skip
 
 
-def test_one_of_two_killed_both_go_on_where_they_were(alone: Path, together: tuple[Path, str]) -> None:
-    """And do not begin anew, although --overwrite was given."""
+def test_one_of_two_killed_both_resume_where_they_stopped(alone: Path, together: tuple[Path, str]) -> None:
+    """And do not train from scratch, although --overwrite was given."""
     folder, out = alone.parent, alone.parent / "killed"
     recipe = written(tree_in(folder), folder / "recipe.toml")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=2"]

@@ -57,7 +57,7 @@ def test_a_class_with_nothing_left_to_train_on_is_an_error(count: int, first: st
         hold_out(images(), count)
 
 
-def test_without_a_class_the_others_are_numbered_anew() -> None:
+def test_without_a_class_the_others_are_renumbered() -> None:
     left = images().without(["dog"])
     assert left.class_names == ("cat", "emu")
     assert left.labels.tolist() == [0, 1, 0, 1, 0, 1, 0, 0]

@@ -91,7 +91,7 @@ class FakeMlflow:
 
 
 class FakeWandb:
-    """Runs by id, each with its rows; resumed runs go on at the next step."""
+    """Runs by id, each with its rows; resumed runs continue at the next step."""
 
     def __init__(self) -> None:
         self.runs: dict[str, FakeWandbRun] = {}
@@ -190,7 +190,7 @@ def test_mlflow_gets_settings_and_rows(tmp_path: Path, server: FakeMlflow) -> No
     assert run.status == "FINISHED"
 
 
-def test_mlflow_goes_on_in_its_run(tmp_path: Path, server: FakeMlflow) -> None:
+def test_mlflow_resumes_its_run(tmp_path: Path, server: FakeMlflow) -> None:
     log_all(open_trackers(["mlflow"], tmp_path, "demo", CONFIG), range(1, 4))
     again = open_trackers(["mlflow"], tmp_path, "demo", CONFIG, resumed=1)
     log_all(again, range(2, 5))
@@ -220,7 +220,7 @@ def test_wandb_gets_settings_and_rows(tmp_path: Path, wandb: FakeWandb) -> None:
     assert settings["config"] == FLAT
 
 
-def test_wandb_goes_on_in_its_run(tmp_path: Path, wandb: FakeWandb, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_resumes_its_run(tmp_path: Path, wandb: FakeWandb, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_PROJECT", "mine")
     log_all(open_trackers(["wandb"], tmp_path, "demo", CONFIG), range(1, 4))
     log_all(open_trackers(["wandb"], tmp_path, "demo", CONFIG, resumed=1), range(2, 5))
@@ -315,7 +315,7 @@ def test_the_real_mlflow_shows_each_epoch_once(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.adapters
-def test_the_real_wandb_starts_logs_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_real_wandb_starts_logs_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     for resumed in (None, 1):

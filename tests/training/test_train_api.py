@@ -129,7 +129,7 @@ def test_another_first_model_is_refused(done: Path, tmp_path: Path) -> None:
         net_file(done.parent)
 
 
-def test_overwrite_begins_anew(done: Path, tmp_path: Path) -> None:
+def test_overwrite_trains_from_scratch(done: Path, tmp_path: Path) -> None:
     run(small(tmp_path), tmp_path / "run")
     tree = small(tmp_path, train={"epochs": 1})
     (tmp_path / "run" / "tensorboard").mkdir()

@@ -53,7 +53,7 @@ def test_killed_three_times_at_random_it_ends_the_same(recipe: Path, whole: Path
     assert_same_run(out, whole)
 
 
-def test_asked_to_stop_it_saves_and_goes_on_where_it_was(recipe: Path, whole: Path, tmp_path: Path) -> None:
+def test_asked_to_stop_it_saves_and_resumes_where_it_stopped(recipe: Path, whole: Path, tmp_path: Path) -> None:
     out, log = tmp_path / "run", tmp_path / "log"
     process = start("train", recipe, "--out", out, log=log)
     until((out / "history.csv").exists, process.is_alive)

@@ -111,13 +111,13 @@ def _epoch(
     batches = phase.source.batches(state.epoch, phase.batch, train.seed, least=2 * processes.world)
     shares = [rows[processes.rank :: processes.world] for rows in batches]
     before = [state.columns] if state.columns and processes.first else []
-    seen = EpochRecords(before, train_step.recipe.method.reads_probs)
+    records = EpochRecords(before, train_step.recipe.method.reads_probs)
     saved = time.perf_counter()
     display.begin_epoch(state.epoch, len(batches), state.step)
     for examples in phase.source.stream(shares[state.step :]):
         done, count = state.step / len(batches), len(batches[state.step])
         batch, loss = train_step(examples, phase.augment, state.method_state, state.epoch, done, count)
-        seen.add(state.step, torch.from_numpy(examples.index), batch.y, loss)
+        records.add(state.step, torch.from_numpy(examples.index), batch.y, loss)
         state.step += 1
         if training.averaging is not None:
             t = state.epoch + state.step / len(batches)
@@ -125,12 +125,12 @@ def _epoch(
         display.step(float(loss.value.detach().mean()))
         late = processes.first and time.perf_counter() - saved > 60 * train.save_minutes
         if processes.any(stop.asked or late, train_step.device):
-            state.columns, state.seconds = seen.columns(processes), time.perf_counter() - begin
+            state.columns, state.seconds = records.columns(processes), time.perf_counter() - begin
             _save_last(training, state)
             saved = time.perf_counter()
             if processes.any(stop.asked, train_step.device):
                 raise Interrupted(stop.number)
-    return seen.columns(processes)
+    return records.columns(processes)
 
 
 def _validate(training: Training, model: nn.Module, display: ProgressDisplay) -> Records | None:

@@ -5,7 +5,7 @@
     cosine                                  ½(1 + cos(πt/E)), every iteration or every epoch
     constant
     knots:epochs=[0, 1, 6, 12, 15],factor=[0, 1, .1, .01, .001]   straight lines between points (FGSM-RS on ImageNet)
-    knots:epochs=[0, 1, 6, 12, 15],factor=[0, 1, .1, .01, .001],of=15   stretched to the epochs of the training
+    knots:epochs=[0, 1, 6, 12, 15],factor=[0, 1, .1, .01, .001],of=15   scaled to the epochs of the training
 
 A schedule is stateless, so a resumed run needs nothing to continue it. `warmup`, a field of them all, multiplies the
 factor by a line from 0 to 1 over that many epochs.
@@ -98,7 +98,7 @@ class Cosine(Schedule):
 class Knots(Schedule):
     """Straight lines through the points (epochs done, factor); constant before the first and after the last.
 
-    of: the epochs of the training that the points were written for; one of another length stretches them.
+    of: the epochs of the training that the points were written for; a training of another length scales them.
     """
 
     epochs: tuple[NonNegative, ...] = (0, 1, 6, 12, 15)

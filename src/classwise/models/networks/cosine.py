@@ -24,7 +24,7 @@ class CosineHead(nn.Linear):
     def forward(self, features: Tensor) -> Tensor:
         weight: Tensor = self.weight
         if self.training:
-            weight.data.copy_(F.normalize(weight.data))  # in place: whoever shares the tensor sees it too
+            weight.data.copy_(F.normalize(weight.data))  # in place: whatever shares the tensor sees it too
         else:
             weight = F.normalize(weight)
         return F.linear(F.normalize(features), weight)
