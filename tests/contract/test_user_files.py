@@ -257,8 +257,8 @@ def test_a_study(classwise: Command, here: Path) -> None:
     code, out, _ = classwise("study", "spread.py:Spread", "--help")
     assert (code, "under which attack" in out) == (0, True)
     classwise("train", "plan.py:QUICK", "--out", "trained")
-    words = ("--model", "trained/best.pt", "--per-class", "3", "--out", "study", "--trust")
+    words = ("--model", "trained/best.pt", "--per-class", "3", "--trust")
     code, out, err = classwise("study", "spread.py:Spread", *words)
     assert code == 0, err
     assert "spread" in out
-    assert (here / "study" / "tables" / "spread.csv").is_file()
+    assert (here / "runs" / "Spread" / "tables" / "spread.csv").is_file()

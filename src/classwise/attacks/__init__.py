@@ -16,7 +16,7 @@ from classwise.attacks import foreign
 from classwise.attacks.attack import Attack, Model, OneShot, Rows, Suite, craft
 from classwise.core import spec
 from classwise.core.errors import UserError
-from classwise.core.registry import Registry
+from classwise.core.registry import Registry, name_of
 from classwise.core.user_files import IN_FILE, take
 
 __all__ = [
@@ -37,7 +37,7 @@ _REGISTRY = Registry(
     accepts=_is_class,
     expected="a frozen dataclass that is an Attack or a Suite (classwise.attacks)",
 )
-describe, usage, name_of = _REGISTRY.describe, _REGISTRY.usage, _REGISTRY.name_of
+describe, usage = _REGISTRY.describe, _REGISTRY.usage
 
 
 def names() -> list[str]:

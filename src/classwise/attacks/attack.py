@@ -31,6 +31,7 @@ from torch import Tensor
 from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.losses import cross_entropy
+from classwise.core.registry import name_of
 from classwise.core.threat import BALLS, Ball, Norm, Radius, Threat, choose
 
 Rows: TypeAlias = "dict[str, Tensor]"
@@ -100,8 +101,7 @@ class Attack(ABC):
     def require_norm(self, norm: Norm) -> None:
         """Raise where the attack has no form for the norm."""
         if norm not in self.supports:
-            name = type(self).__module__.rpartition(".")[2]
-            raise UserError(f"{name} has no {norm} form; use norm {' or '.join(self.supports)} with it.")
+            raise UserError(f"{name_of(self)} has no {norm} form; use norm {' or '.join(self.supports)} with it.")
 
 
 class OneShot(Attack):

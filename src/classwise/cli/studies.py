@@ -122,7 +122,7 @@ def study(
     given = _options(context.args, name)
     _check_known(given, name, context)
     chosen = studies.parse(name, given)
-    folder = common.out or Path("runs") / name
+    folder = common.out or Path("runs") / name.rpartition(":")[2]
     if common.dry_run:
         show_plan(chosen, folder, common)
         return

@@ -123,11 +123,6 @@ class Registry:
         kinds = {name: hints.get(name, _kind_of(each.default)) for name, each in taken.items()}
         return {key: spec.convert(value, kinds[key], f"{owner}.{key}") for key, value in options.items()}
 
-    def name_of(self, item: Any) -> str:
-        """The name by which `find` finds the class of an object, or the name of the file it is written in."""
-        cls = item if isinstance(item, type) else type(item)
-        return _names.get(cls) or str(cls.__module__).rpartition(".")[2]
-
     def _shipped(self) -> Mapping[str, str]:
         """What makes a thing of each module of the package that is one; found without importing it."""
         if not self.package:
@@ -158,6 +153,12 @@ class Registry:
         if isinstance(found, type):
             _names[found] = name
         return Thing(name, found, module)
+
+
+def name_of(item: Any) -> str:
+    """The name by which the class of an object is found: that of its file, or how the user named it."""
+    cls = item if isinstance(item, type) else type(item)
+    return _names.get(cls) or str(cls.__module__).rpartition(".")[2]
 
 
 def _module_name(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,7 +75,8 @@ def load(spec: str, root: str | Path | None = None, split: str = "test", downloa
     common = {"root": DEFAULT_ROOT if root is None else root, "split": split, "download": download}
     taken = inspect.signature(function).parameters
     loaded = function(**{key: value for key, value in common.items() if key in taken}, **arguments)
-    return _viewed(from_user(loaded), given, name)
+    images = loaded if isinstance(loaded, Images) else dataclasses.replace(from_user(loaded), name=name)
+    return _viewed(images, given, name)
 
 
 def _viewed(images: Images, options: Mapping[str, str], name: str) -> Images:

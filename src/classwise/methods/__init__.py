@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from classwise.core.registry import Registry
+from classwise.core.registry import Registry, name_of
 from classwise.methods.method import Batch, Loss, Method, State
 
 __all__ = [
@@ -34,13 +34,7 @@ _REGISTRY = Registry(
     accepts=lambda item: isinstance(item, type) and issubclass(item, Method),
     expected="a frozen dataclass derived from classwise.methods.Method",
 )
-names, knows, describe, usage, name_of = (
-    _REGISTRY.names,
-    _REGISTRY.knows,
-    _REGISTRY.describe,
-    _REGISTRY.usage,
-    _REGISTRY.name_of,
-)
+names, knows, describe, usage = _REGISTRY.names, _REGISTRY.knows, _REGISTRY.describe, _REGISTRY.usage
 
 
 def method_class(name: str) -> type[Method]:

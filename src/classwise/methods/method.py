@@ -34,6 +34,7 @@ from classwise.attacks.attack import Attack, Model
 from classwise.core import spec
 from classwise.core.errors import UserError, index_of
 from classwise.core.records import Records
+from classwise.core.registry import name_of
 from classwise.core.spec import NonNegative, Positive
 from classwise.core.threat import Threat
 
@@ -168,10 +169,9 @@ def by_class(values: ClassValues, class_names: Sequence[str], where: str, otherw
 def require_validation(valid: Records | None, method: Method, remedy: str = "") -> Records:
     """The validation records, for a method that needs them; an error with the remedy where there are none."""
     if valid is None:
-        name = type(method).__module__.rpartition(".")[2]
         raise UserError(
-            f"{name} sets its class weights from validation images, and none are held out: set data.validation to a "
-            f"number of images per class, such as 300{remedy}."
+            f"{name_of(method)} sets its class weights from validation images, and none are held out: set "
+            f"data.validation to a number of images per class, such as 300{remedy}."
         )
     return valid
 
