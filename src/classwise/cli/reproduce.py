@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from rich.markup import escape
 
 from classwise.cli.studies import Common, finish, run, show_plan, with_common
 from classwise.core.errors import UserError
+from classwise.core.format import duration
 
 if TYPE_CHECKING:
     from classwise.studies.reproduction.reproduce import ReproductionPlan
@@ -65,7 +67,7 @@ def _show_list() -> None:
             table.add_column(column, justify="right" if column in scales else "left", no_wrap=column != "what")
         for item in items:
             prices = [reproductions.hours(reproductions.plan(item.id, scale)) for scale in scales] if item.study else []
-            table.add_row(item.id, escape(item.title), item.study or "", *map(_duration, prices))
+            table.add_row(item.id, escape(item.title), item.study or "", *map(_price, prices))
         console.print(f"[bold]{escape(item.citation)}[/]", soft_wrap=True)
         console.print(table)
         console.print()
@@ -87,7 +89,5 @@ def _show_reproduction(plan: ReproductionPlan, folder: Path, common: Common) -> 
         console.print(f"  {sentence}", markup=False, soft_wrap=True)
 
 
-def _duration(hours: float | None) -> str:
-    if hours is None:
-        return "?"
-    return f"{60 * hours:.0f} min" if hours < 2 else f"{hours:.0f} h" if hours < 48 else f"{hours / 24:,.0f} days"
+def _price(hours: float | None) -> str:
+    return duration(math.nan if hours is None else 3600 * hours)

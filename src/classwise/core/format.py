@@ -79,6 +79,24 @@ def radius(eps: float) -> str:
     return f"{levels}/{_LEVELS}" if levels and math.isclose(_LEVELS * eps, levels, rel_tol=1e-6) else f"{eps:.4g}"
 
 
+def duration(seconds: float) -> str:
+    """A time in the unit people would choose: 1.5 s, 45 s, 12 min, 3.2 h, 4 days; ? where it is unknown."""
+    if math.isnan(seconds):
+        return "?"
+    if seconds < 90:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 3 * 86400 else f"{seconds / 86400:,.0f} days"
+
+
+def memory(megabytes: float) -> str:
+    """An amount of memory: 512 MB, 3.4 GB; ? where it is unknown."""
+    if math.isnan(megabytes):
+        return "?"
+    return f"{megabytes / 1024:.1f} GB" if megabytes >= 1000 else f"{megabytes:.0f} MB"
+
+
 def listed(texts: Sequence[str], most: int = 5) -> str:
     """The first few, and how many more there are: cat, dog and 3 more."""
     more = f" and {len(texts) - most:,} more" if len(texts) > most else ""

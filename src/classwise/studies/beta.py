@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from classwise.core.format import percent
 from classwise.core.records import Records
 from classwise.metrics import confusion
 from classwise.stats.correlation import rank_test
@@ -126,9 +127,8 @@ def _claims(runs: Mapping[float, Sequence[Records]], names: Sequence[str], lowes
         partner = str(partners.index[0])
         gain = change_of(changes, partner)
         text = f"It makes {partner}, most often misclassified as {' or '.join(names)}, more robust."
-        numbers = (
-            f"{from_to}: {points(gain)}; misclassification rate {partners.iloc[0]:.1%}, on the other half of the images"
-        )
+        rate = percent(partners.iloc[0])
+        numbers = f"{from_to}: {points(gain)}; misclassification rate {rate}, on the other half of the images"
         claims.append(Claim(source, text, over_seeds.rises(gain, seeds), numbers))
         found = rank_test(partners.to_numpy(), np.array([change_of(changes, name).value for name in partners.index]))
         sample = (images(smallest(*runs[base], *runs[lowest])), classes(found.n))

@@ -16,6 +16,7 @@ import pandas as pd
 
 from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError, unknown
+from classwise.core.format import percent
 from classwise.core.records import CLEAN, Records
 from classwise.core.storage import atomic_write_text
 from classwise.data.corruptions import NAMES, SEVERITIES, STANDARD, category
@@ -206,8 +207,8 @@ def _claims(name: str, right: pd.DataFrame, audit: Audit) -> Iterator[Claim]:
         _SOURCE,
         f"{names[weakest]}, the weakest class of {name} under attack, is the weakest under most corruptions.",
         exceeds(low, high, 0.5, test=f"{extremes.TEST}, Bonferroni over the corruptions", sample=sample[0]),
-        f"in {share:.0%} of {len(lowest)} corruptions and severities, {chance:.0%} by chance; 95% CI {low:.0%} to "
-        f"{high:.0%}",
+        f"in {percent(share, 0)} of {len(lowest)} corruptions and severities, {percent(chance, 0)} by chance; 95% CI "
+        f"{percent(low, 0)} to {percent(high, 0)}",
     )
 
 

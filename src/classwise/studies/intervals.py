@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from classwise.core.errors import UserError
+from classwise.core.format import percent
 from classwise.core.records import Records
 from classwise.metrics import accuracy, average, cv, widening, worst
 from classwise.show import figures
@@ -85,5 +86,6 @@ class Intervals(UnderAttack):
             exceeds(room, 1.0, test="simultaneous exact bounds of all classes", sample=sample),
         )
         text = f"The classes of {name} spread over several intervals of robustness."
-        numbers = f"gap {gap.value:.1%}, 95% CI {gap.low:.1%} to {gap.high:.1%}; intervals of {1 / self.bins:.1%}"
+        found = f"gap {percent(gap.value)}, 95% CI {percent(gap.low)} to {percent(gap.high)}"
+        numbers = f"{found}; intervals of {percent(1 / self.bins)}"
         return Claim("tian2020:figure6", text, ruling, numbers)

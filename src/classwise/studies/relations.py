@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from classwise.core.format import percent
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy, confusion, groups, kinship, misclassified, reciprocity, superclass
 from classwise.results.audit_result import Audit
@@ -157,7 +158,7 @@ def _claims(model: str, rows: Records) -> Iterator[Claim]:
     if not rows.meta.superclasses or not (kin := kinship.compute(rows)).errors:
         return
     low, high = exact(kin.inside, kin.errors)
-    numbers = f"{kin.inside:.1%} of {kin.errors} errors, 95% CI {low:.1%} to {high:.1%}"
+    numbers = f"{percent(kin.inside)} of {kin.errors} errors, 95% CI {percent(low)} to {percent(high)}"
     yield Claim(
         _SOURCE,
         f"Most errors of {model} stay inside the superclass.",
@@ -168,5 +169,5 @@ def _claims(model: str, rows: Records) -> Iterator[Claim]:
         _SOURCE,
         f"Classes of one superclass are confused with each other more often than others are ({model}).",
         tails(kin.p, kin.p_less, test="permutation of the classes over the superclasses", sample=sample),
-        f"{numbers}; {kin.chance:.1%} if errors were spread evenly, p {kin.p:.2g}",
+        f"{numbers}; {percent(kin.chance)} if errors were spread evenly, p {kin.p:.2g}",
     )

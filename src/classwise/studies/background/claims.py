@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from classwise.core.format import percent
 from classwise.core.records import Records
 from classwise.stats.correlation import rank_test
 from classwise.studies.background.tables import LISTED, compared, misclassified_as, ranked
@@ -102,7 +103,7 @@ def bright(model: str, own: Views, quality: pd.DataFrame, name: str) -> Claim:
         f"The brighter the background, the more robust an image of {name} ({model}).",
         tails(found.p_greater, found.p_less, test=RANKS, sample=_images_of(found.n)),
         f"{found}, {len(rows)} images; mean brightness of the "
-        f"{min(LISTED, len(rows))} most robust {top:.0%}, of all {every:.0%}",
+        f"{min(LISTED, len(rows))} most robust {percent(top, 0)}, of all {percent(every, 0)}",
     )
 
 

@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 
 from classwise.core.errors import UserError, unknown
+from classwise.core.format import percent
 from classwise.core.records import CLEAN, Records
 from classwise.data.coloured import assignments, colours_of, drawn
 from classwise.metrics import accuracy, confusion, difference, kinship, overall
@@ -212,8 +213,8 @@ def _attacked(pairing: str, found: Mapping[tuple[str, str, str], Kinship], contr
         sample = images(min(own.errors, there.errors), "errors")
         rulings.append(exceeds(low, high, test=test, sample=sample))
         numbers.append(
-            f"{there.inside:.1%} of {there.errors} after training on {run}, {100 * (own.inside - there.inside):+.1f} "
-            f"points ({100 * low:+.1f} to {100 * high:+.1f})"
+            f"{percent(there.inside)} of {there.errors} after training on {run}, "
+            f"{100 * (own.inside - there.inside):+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
         )
     return Claim(
         _SOURCE,
@@ -243,8 +244,8 @@ def _more(pairing: str, clean: Records, attacked: Records) -> Claim:
         _SOURCE,
         f"More images are misclassified as a class with the same background under attack than without ({pairing}).",
         exceeds(float(row["low"]), float(row["high"]), test=PAIRED, sample=images(row["n_first"], "images")),
-        f"{row['first']:.1%} and {row['second']:.1%} of images: {100 * row['difference']:+.1f} points, 95% CI "
-        f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}",
+        f"{percent(row['first'])} and {percent(row['second'])} of images: {100 * row['difference']:+.1f} points, 95% "
+        f"CI {100 * row['low']:+.1f} to {100 * row['high']:+.1f}",
     )
 
 
@@ -276,6 +277,6 @@ def _describe(kin: Kinship) -> str:
     if not kin.errors:
         return "no errors"
     return (
-        f"{kin.inside:.1%} of {kin.errors} errors ({kin.low:.1%} to {kin.high:.1%}), by chance {kin.chance:.1%}, "
-        f"p {kin.p:.2g}"
+        f"{percent(kin.inside)} of {kin.errors} errors ({percent(kin.low)} to {percent(kin.high)}), by chance "
+        f"{percent(kin.chance)}, p {kin.p:.2g}"
     )

@@ -11,6 +11,7 @@ import pandas as pd
 from classwise.core.adversarial_examples import rounded
 from classwise.core.csv_files import csv_text, read_csv
 from classwise.core.errors import UserError
+from classwise.core.format import percent
 from classwise.core.records import Records
 from classwise.core.storage import atomic_write, atomic_write_text
 from classwise.data import load as load_data
@@ -207,5 +208,5 @@ def _likeliest(records: Records, index: Sequence[int]) -> dict[int, str]:
             ranks = [(int(records.prediction[row]), float(records.frame["confidence"].iloc[row]))]
         else:
             ranks = [(int(number), float(records.probs[row, number])) for number in np.argsort(-records.probs[row])[:2]]
-        found[one] = ", ".join(f"{records.class_names[number]} {share:.0%}" for number, share in ranks)
+        found[one] = ", ".join(f"{records.class_names[number]} {percent(share, 0)}" for number, share in ranks)
     return found

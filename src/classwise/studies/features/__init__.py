@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 
 from classwise.core.errors import UserError, unknown
+from classwise.core.format import percent
 from classwise.core.records import CLEAN, Records
 from classwise.core.threat import Norm
 from classwise.metrics import accuracy, agreement, cv, difference, mcd, overall, worst
@@ -184,7 +185,10 @@ def _useful(clean: Mapping[str, Records]) -> Claim:
     chance = 1 / clean[ORIGINAL].num_classes
     totals = {kind: overall.compute(clean[kind]) for kind in ("robust", "non-robust")}
     ends = {kind: exact(total.value, total.support) for kind, total in totals.items()}
-    shown = [f"{kind} {total.value:.1%} ({ends[kind][0]:.1%} to {ends[kind][1]:.1%})" for kind, total in totals.items()]
+    shown = [
+        f"{kind} {percent(total.value)} ({percent(ends[kind][0])} to {percent(ends[kind][1])})"
+        for kind, total in totals.items()
+    ]
     return Claim(
         _SOURCE,
         "Robust and non-robust features are both useful for classification.",
@@ -194,7 +198,7 @@ def _useful(clean: Mapping[str, Records]) -> Claim:
                 for kind, total in totals.items()
             )
         ),
-        f"clean accuracy after training on them: {', '.join(shown)}; chance {chance:.1%}",
+        f"clean accuracy after training on them: {', '.join(shown)}; chance {percent(chance)}",
     )
 
 
@@ -205,8 +209,8 @@ def _gives_robustness(robust: Mapping[str, Records]) -> Claim:
         _SOURCE,
         "Standard training on robust features alone gives robustness that the original images do not.",
         exceeds(low, high, test=PAIRED, sample=images(change["n_first"], "images")),
-        f"robust {change['first']:.1%} and {change['second']:.1%}: {100 * change['difference']:+.1f} points, 95% "
-        f"CI {100 * low:+.1f} to {100 * high:+.1f}",
+        f"robust {percent(change['first'])} and {percent(change['second'])}: {100 * change['difference']:+.1f} points, "
+        f"95% CI {100 * low:+.1f} to {100 * high:+.1f}",
     )
 
 

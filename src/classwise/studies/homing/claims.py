@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
+from classwise.core.format import percent
 from classwise.core.records import Records
 from classwise.metrics import misclassified, vulnerable
 from classwise.studies.homing.tables import mutual
@@ -33,7 +34,7 @@ def _most(weak: pd.DataFrame) -> Claim:
         _SOURCE,
         text,
         exceeds(low, high, _HALF, test=EXACT, sample=images(n, "broken images")),
-        f"{home:.0f} of {n} ({home / n:.1%}), 95% CI {low:.1%} to {high:.1%}",
+        f"{home:.0f} of {n} ({percent(home / n)}), 95% CI {percent(low)} to {percent(high)}",
     )
 
 
@@ -47,7 +48,7 @@ def _confound_matters(broken: pd.DataFrame) -> Claim:
     mean, n = float(gains.mean()), len(gains)
     low, high = mean_interval(gains)
     numbers = (
-        f"{judged['home'].mean():.1%} robust, {judged['elsewhere'].mean():.1%} without another class: "
+        f"{percent(judged['home'].mean())} robust, {percent(judged['elsewhere'].mean())} without another class: "
         f"{100 * mean:+.1f} points, 95% CI {100 * low:+.1f} to {100 * high:+.1f}"
     )
     ruling = exceeds(low, high, test="Student's t over the images", sample=images(n, "broken images"))

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from classwise.core import spec
+from classwise.core.format import duration, memory
 from classwise.core.run_folder import TrainingFolder
 from classwise.studies.runner.engines import Resources
 from classwise.studies.runner.graph import AuditJob, DeriveJob, StudyJob, TrainJob
@@ -140,7 +141,7 @@ def show(frame: pd.DataFrame, resources: Resources, console: Console | None = No
         table.add_column(column, justify="right" if column in ("time", "memory") else "left")
     for row in frame.to_dict("records"):
         words = [str(row[column]) for column in ("job", "kind", "waits for", "state")]
-        words += [_duration(row["seconds"]), _memory(row["megabytes"]), str(row["basis"])]
+        words += [duration(row["seconds"]), memory(row["megabytes"]), str(row["basis"])]
         table.add_row(*map(Text, words), style="" if row["state"] == "to do" else "dim")
     console.print(table)
     console.print()
@@ -151,29 +152,13 @@ def sentence(total: Totals, jobs: int) -> str:
     """What is left to do, as a sentence."""
     if not total.alone and not total.unknown:
         return "Everything is finished."
-    text = f"About {_duration(total.alone)} one after the other"
+    text = f"About {duration(total.alone)} one after the other"
     if jobs > 1:
-        text += f", {_duration(total.together)} with {jobs} at once (the longest chain takes {_duration(total.chain)})"
-    text += "" if math.isnan(total.megabytes) else f"; {_memory(total.megabytes)} of memory for the largest job"
+        text += f", {duration(total.together)} with {jobs} at once (the longest chain takes {duration(total.chain)})"
+    text += "" if math.isnan(total.megabytes) else f"; {memory(total.megabytes)} of memory for the largest job"
     if total.unknown:
         text += f"; not counted: {total.unknown} jobs of unknown cost"
     return f"{text}."
-
-
-def _duration(seconds: float) -> str:
-    if math.isnan(seconds):
-        return "?"
-    if seconds < 90:
-        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 3 * 86400 else f"{seconds / 86400:,.0f} days"
-
-
-def _memory(megabytes: float) -> str:
-    return (
-        "?" if math.isnan(megabytes) else f"{megabytes / 1024:.1f} GB" if megabytes >= 1000 else f"{megabytes:.0f} MB"
-    )
 
 
 def _cost_key(workspace: Workspace, job: StudyJob, finished: Mapping[str, Any]) -> str:

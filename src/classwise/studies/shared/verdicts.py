@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from classwise.core.format import percent
+
 Verdict = Literal["held", "did not hold", "not decided here", "not enough images"]
 
 #: The probability of a false positive, both directions together.
@@ -70,7 +72,7 @@ def exceeds(low: float, high: float, threshold: float = 0.0, *, test: str, sampl
     verdict: Verdict = "held" if low > threshold else "did not hold" if high < threshold else "not decided here"
     if math.isnan(low) or math.isnan(high):
         verdict, test = "not decided here", f"{test}, which has no interval here"
-    return _ruling(verdict, f"{test}, two-sided {LEVEL:.0%}", sample)
+    return _ruling(verdict, f"{test}, two-sided {percent(LEVEL, 0)}", sample)
 
 
 def falls_short(low: float, high: float, threshold: float = 0.0, *, test: str, sample: Samples) -> Ruling:
@@ -82,12 +84,12 @@ def tails(p: float, p_contrary: float, *, test: str, sample: Samples) -> Ruling:
     """By the one-sided p-values of the claim's direction and of the other one."""
     half = LEVEL / 2
     verdict: Verdict = "held" if p <= half else "did not hold" if p_contrary <= half else "not decided here"
-    return _ruling(verdict, f"{test}, two-sided {LEVEL:.0%}", sample)
+    return _ruling(verdict, f"{test}, two-sided {percent(LEVEL, 0)}", sample)
 
 
 def omnibus(p: float, *, test: str, sample: Samples) -> Ruling:
     """By a p-value that is small if the claim is true and says nothing otherwise."""
-    return _ruling("held" if p <= LEVEL else "not decided here", f"{test}, {LEVEL:.0%}", sample)
+    return _ruling("held" if p <= LEVEL else "not decided here", f"{test}, {percent(LEVEL, 0)}", sample)
 
 
 def undecided(reason: str) -> Ruling:
