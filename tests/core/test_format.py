@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -88,15 +89,23 @@ def test_the_page_writes_every_share_as_python_does() -> None:
     assert json.loads(done.stdout) == [[text.percent(value), text.percent(value, 0)] for value in values]
 
 
+def test_times_and_memory_are_in_the_unit_people_would_choose() -> None:
+    seconds = {math.nan: "?", 1.46: "1.5 s", 45.4: "45 s", 720: "12 min", 11_520: "3.2 h", 2e6: "23 days"}
+    assert [text.duration(value) for value in seconds] == [*seconds.values()]
+    assert [text.memory(value) for value in (math.nan, 512.4, 3482)] == ["?", "512 MB", "3.4 GB"]
+
+
 #: What turns a share, a p-value or a confidence into text by itself.
 _BY_HAND = re.compile(r":[+.\d]*%\}|\{100 \* [^}]*f\}|<0\.001|\bp = \{|p:\.\d")
-_OTHERS = ("studies", "published")  # tables of papers and studies have rules of their own
+_SHARE = re.compile(r":[+.\d]*%\}")
+_OTHERS = ("studies", "published")  # their tables have rules of their own for all but shares
 
 
 def test_nothing_else_turns_shares_into_text() -> None:
     root = Path(classwise.__file__).parent
     for path in sorted(root.rglob("*.py")):
-        if path.name == "format.py" or path.relative_to(root).parts[0] in _OTHERS:
+        if path.name == "format.py":
             continue
-        found = _BY_HAND.findall(path.read_text(encoding="utf-8"))
+        pattern = _SHARE if path.relative_to(root).parts[0] in _OTHERS else _BY_HAND
+        found = pattern.findall(path.read_text(encoding="utf-8"))
         assert not found, f"{path.relative_to(root)}: {found}; use classwise.core.format"

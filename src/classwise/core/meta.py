@@ -79,15 +79,11 @@ class Meta:
         raw = json.loads(text)
         groups, attacks, part = raw["superclasses"], raw["attacks"], raw.get("part")
         pairs = attacks.items() if isinstance(attacks, Mapping) else attacks
-        return cls(
-            **{
-                **raw,
-                "class_names": tuple(raw["class_names"]),
-                "superclasses": None if groups is None else {k: tuple(v) for k, v in groups.items()},
-                "attacks": {name: AttackInfo(**_complete(name, info)) for name, info in pairs},
-                "part": None if part is None else Part(**part),
-            }
-        )
+        raw["class_names"] = tuple(raw["class_names"])
+        raw["superclasses"] = None if groups is None else {name: tuple(own) for name, own in groups.items()}
+        raw["attacks"] = {name: AttackInfo(**_complete(name, info)) for name, info in pairs}
+        raw["part"] = None if part is None else Part(**part)
+        return cls(**raw)
 
 
 def _complete(name: str, info: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,15 +37,8 @@ class PerClass:
         return int(np.nanargmax(self.values))
 
     def to_frame(self) -> pd.DataFrame:
-        return pd.DataFrame(
-            {
-                "class": self.class_names,
-                "n": self.support,
-                "value": self.values,
-                "low": self.low,
-                "high": self.high,
-            }
-        )
+        columns = {"class": self.class_names, "n": self.support, "value": self.values}
+        return pd.DataFrame({**columns, "low": self.low, "high": self.high})
 
     def _require_support(self) -> None:
         if not np.isfinite(self.values).any():

@@ -26,10 +26,16 @@ def compute(
     correct, support = counts(records)
     if simultaneous:
         confidence = intervals.sidak(confidence, int(np.count_nonzero(support)))
+    return of_counts(records, correct, support, confidence, interval)
+
+
+def of_counts(
+    records: Records, correct: Array, support: Array, confidence: float, interval: Interval = "wilson"
+) -> PerClass:
+    """A share of each class of the records, from its counts."""
     low, high = intervals.bounds(correct, support, confidence, interval)
-    return PerClass(
-        values=intervals.ratio(correct, support), support=support, low=low, high=high, class_names=records.class_names
-    )
+    values = intervals.ratio(correct, support)
+    return PerClass(values=values, support=support, low=low, high=high, class_names=records.class_names)
 
 
 def counts(records: Records) -> tuple[Array, Array]:

@@ -21,7 +21,6 @@ from classwise.core.meta import AttackInfo
 from classwise.core.per_class import PerClass
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy
-from classwise.stats import intervals
 from classwise.stats.intervals import Array
 
 
@@ -82,10 +81,7 @@ def at(records: Records, eps: float, attack: str | None = None, confidence: floa
     label = _labels(records, nearest.index)
     size = records.num_classes
     correct, support = np.bincount(label[robust.to_numpy()], minlength=size), np.bincount(label, minlength=size)
-    low, high = intervals.bounds(correct, support, confidence)
-    return PerClass(
-        values=intervals.ratio(correct, support), support=support, low=low, high=high, class_names=records.class_names
-    )
+    return accuracy.of_counts(records, correct, support, confidence)
 
 
 def families(records: Records) -> dict[str, dict[float, str]]:

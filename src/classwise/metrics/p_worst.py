@@ -32,14 +32,8 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 def compute(records: Records) -> PerClass:
     """The probability of each class; `low` and `high` are NaN, since a posterior probability has no interval."""
     correct, support = accuracy.counts(records)
-    nothing = np.full(records.num_classes, np.nan)
-    return PerClass(
-        values=probabilities(correct, support),
-        support=support,
-        low=nothing,
-        high=nothing,
-        class_names=records.class_names,
-    )
+    values, none = probabilities(correct, support), np.full(records.num_classes, np.nan)
+    return PerClass(values=values, support=support, low=none, high=none, class_names=records.class_names)
 
 
 def probabilities(correct: Array, support: Array) -> Array:

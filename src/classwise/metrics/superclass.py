@@ -13,7 +13,7 @@ import numpy as np
 from classwise.core.errors import UserError
 from classwise.core.per_class import PerClass
 from classwise.core.records import Records
-from classwise.metrics import misclassified
+from classwise.metrics import accuracy, misclassified
 from classwise.stats import intervals
 from classwise.stats.intervals import Array
 
@@ -37,11 +37,7 @@ def compute(records: Records, confidence: float = 0.95) -> Flips:
     errors = counts.sum(axis=1)
     inside = np.where(group[:, None] == group[None, :], counts, 0).sum(axis=1)
     share = float(intervals.ratio(inside.sum(), errors.sum()))
-    low, high = intervals.bounds(inside, errors, confidence)
-    by_class = PerClass(
-        values=intervals.ratio(inside, errors), support=errors, low=low, high=high, class_names=records.class_names
-    )
-    return Flips(int(errors.sum()), share, 1 - share, by_class)
+    return Flips(int(errors.sum()), share, 1 - share, accuracy.of_counts(records, inside, errors, confidence))
 
 
 def superclass_of(records: Records) -> Array:
