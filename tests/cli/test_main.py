@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import ANY
 from xml.etree import ElementTree
 
 import numpy as np
@@ -174,6 +175,8 @@ class TestAudit:
         assert first.split()[-1] in ("yes", "maybe")
         found = json.loads((tmp_path / "worst.json").read_text())
         assert json.loads(command(*arguments, "--json")[1])["worst"] == found["worst"]
+        assert command("show", str(tmp_path))[:2] == (0, out)
+        assert json.loads(command("show", str(tmp_path), "--json")[1]) == found | {"seconds": ANY}
 
     @pytest.mark.parametrize("more", [("--protocol", "final"), ("--require", "worst>=0.1"), ("--save-adversarial",)])
     def test_what_needs_all_images_does_not_go_with_find_worst(self, command: Command, more: tuple[str, ...]) -> None:
@@ -343,6 +346,12 @@ class TestList:
         code, _, err = command("list", "atacks")
         assert code == 2
         assert "did you mean 'attacks'?" in err
+
+
+def test_serve_passes_its_arguments_on(command: Command) -> None:
+    code, out, _ = command("serve", "--help")
+    assert code == 0
+    assert "--max-body" in out
 
 
 def test_version_and_help(command: Command) -> None:

@@ -5,8 +5,8 @@
     [command] limit = 100                         config.toml, and by it the command that the report shows
     Audit(…, options={"limit": 100})              the audit jobs of a study
 
-To add a setting, add its field here and its key to `AuditSettings`, which editors read; then use it. The parts model,
-data and threat are also those of a recipe. Nothing here needs torch.
+To add a setting, add its field here and its key to `AuditSettings`, which editors read; then use it. `ModelPart` and
+`DataPart` are also those of a recipe. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -63,21 +63,6 @@ class DataPart(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThreatPart(Part):
-    """A norm and a radius."""
-
-    eps: Any = setting(
-        "8/255",
-        "Radius, with pixels in [0,1]. Several, 2/255,4/255,8/255, give a curve: every attack at each, the smallest "
-        "first; what one radius breaks is broken at every larger one.",
-        also='Or one for each class, {"cat": "4/255", "*": "8/255"} with "*" for all others, or one for each example.',
-        flags="--eps -e",
-        kind=str,
-    )
-    norm: Norm = setting("linf", "Norm of the ball: linf or l2.")
-
-
-@dataclass(frozen=True, kw_only=True)
 class AuditedModel(ModelPart):
     """The model under audit."""
 
@@ -98,9 +83,18 @@ class AuditedData(DataPart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditedThreat(ThreatPart):
-    """The ball attacked in, or several of them."""
+class ThreatPart(Part):
+    """The norm and the radius, or several of them."""
 
+    eps: Any = setting(
+        "8/255",
+        "Radius, with pixels in [0,1]. Several, 2/255,4/255,8/255, give a curve: every attack at each, the smallest "
+        "first; what one radius breaks is broken at every larger one.",
+        also='Or one for each class, {"cat": "4/255", "*": "8/255"} with "*" for all others, or one for each example.',
+        flags="--eps -e",
+        kind=str,
+    )
+    norm: Norm = setting("linf", "Norm of the ball: linf or l2.")
     eps_grid: Annotated[int, Bounds(least=2)] | None = setting(
         None, "A curve of this many equal steps up to eps.", mode="audit"
     )
@@ -217,7 +211,7 @@ class AuditConfig:
 
     model: AuditedModel
     data: AuditedData
-    threat: AuditedThreat = field(default_factory=AuditedThreat)
+    threat: ThreatPart = field(default_factory=ThreatPart)
     attacks: AttackPart = field(default_factory=AttackPart)
     statistics: StatisticsPart = field(default_factory=StatisticsPart)
     resources: ResourcesPart = field(default_factory=ResourcesPart)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 from classwise.core.errors import UserError, unknown
-from classwise.core.spec import OutOfBounds, convert
+from classwise.core.spec import convert, read_as_one_of
 
 
 class WrongCall(UserError, TypeError):
@@ -114,19 +114,13 @@ def _one_of(value: Any, kinds: tuple[Any, ...], where: str) -> Any:
         return value
     if Path in kinds:
         _check_path(value, where)
-    failures = []
     several = sorted((kind for kind in kinds if kind is not type(None)), key=lambda kind: not _fits(value, kind))
-    for kind in several:
-        try:
-            return argument(value, kind, where)
-        except UserError as error:
-            failures.append(error)
-    outside = [error for error in failures if isinstance(error, OutOfBounds)]
-    if outside or len(several) == 1 or _fits(value, several[0]):
-        raise (outside or failures)[0]
+    if len(several) == 1 or _fits(value, several[0]):
+        return argument(value, several[0], where)
     *most, last = dict.fromkeys(_called(_class_of(kind)) for kind in several)
     wanted = f"{', '.join(most)} or {last}" if most else last
-    raise UserError(f"{where} must be {wanted}, got {reprlib.repr(value)}.")
+    refusal = UserError(f"{where} must be {wanted}, got {reprlib.repr(value)}.")
+    return read_as_one_of(several, lambda kind: argument(value, kind, where), refusal)
 
 
 def _check_path(value: Any, where: str) -> None:

@@ -27,7 +27,7 @@ import re
 import types
 import typing
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from classwise.core.errors import UserError, unknown
@@ -209,14 +209,8 @@ def convert(value: Any, kind: Any, where: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         if type(None) in args and (value is None or (isinstance(value, str) and value in ("none", "None", ""))):
             return None
-        failures = []
-        for option in (a for a in args if a is not type(None)):
-            try:
-                return convert(value, option, where)
-            except UserError as error:
-                failures.append(error)
-        outside = [error for error in failures if isinstance(error, OutOfBounds)]
-        raise outside[0] if outside else UserError(" Or: ".join(dict.fromkeys(map(str, failures))))
+        kinds = [option for option in args if option is not type(None)]
+        return read_as_one_of(kinds, lambda option: convert(value, option, where))
     if origin is typing.Literal:
         for option in args:
             if str(option) == str(value):
@@ -246,6 +240,19 @@ def convert(value: Any, kind: Any, where: str) -> Any:
     if kind is str:
         return str(value)
     return value
+
+
+def read_as_one_of(kinds: Sequence[Any], read: Callable[[Any], Any], refusal: UserError | None = None) -> Any:
+    """What the first of the kinds makes of a value that `read` can read as it. If there is none, a number out of bounds
+    is the error, else the refusal, else all that was wrong."""
+    failures = []
+    for kind in kinds:
+        try:
+            return read(kind)
+        except UserError as error:
+            failures.append(error)
+    outside = [error for error in failures if isinstance(error, OutOfBounds)]
+    raise outside[0] if outside else refusal or UserError(" Or: ".join(dict.fromkeys(map(str, failures))))
 
 
 def _whole(value: Any, where: str) -> int:

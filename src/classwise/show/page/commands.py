@@ -16,7 +16,6 @@ from classwise.core.records import CLEAN
 from classwise.core.spec import exact, written
 from classwise.results.audit_result import Audit
 
-_FIRST = ("model", "weights", "normalize", "data", "root", "split", "attack", "eps", "eps_grid", "class_eps", "norm")
 _DEFAULTS = {"norm": "linf", "protocol": "any", "seed": 0, "eot": 1, "amp": None}
 #: Models that bring their weights: files, and those of a library that were asked for trained.
 _TRAINED = re.compile(
@@ -45,15 +44,16 @@ def of_audit(audit: Audit) -> str | None:
 
 
 def _recorded(given: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
-    """The options as they were given, the usual ones first."""
-    known = {**given, "coverage": config.get("audit", {}).get("coverage")}  # not the same default for every attack
-    known |= {str(name): str(name).upper() for name in known.pop("only_in_python", ())}
+    """The options as they were given, in the order of the file."""
+    known: dict[str, Any] = {str(name): str(name).upper() for name in given.get("only_in_python", ())}
+    known |= {name: value for name, value in given.items() if name not in ("only_in_python", "coverage")}
+    known["coverage"] = config.get("audit", {}).get("coverage")  # not the same default for every attack
     if known.get("confidence") == 0.95:
         del known["confidence"]
     if known.get("find_worst"):
         del known["coverage"]
-    for name in sorted(known, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)):
-        yield from _option(name, known[name])
+    for name, value in known.items():
+        yield from _option(name, value)
 
 
 def _option(name: str, value: Any) -> Iterator[str]:

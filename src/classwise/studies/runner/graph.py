@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from classwise.auditing.config import AuditConfig, AuditedThreat
+from classwise.auditing.config import AuditConfig, ThreatPart
 from classwise.core.errors import UserError, unknown
 from classwise.core.run_folder import TrainingFolder
 
@@ -81,7 +81,7 @@ class AuditJob(StudyJob):
     model: str
     data: str
     attacks: tuple[str, ...]
-    eps: str | float = AuditedThreat().eps
+    eps: str | float = ThreatPart().eps
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
