@@ -291,7 +291,7 @@ class TestModel:
             ({"amp": "float16"}, "amp=float16 is for GPUs"),
             ({"attacks": "pdg-20"}, "unknown attack 'pdg'; did you mean 'pgd'"),
             ({"attacks": []}, "no attack given"),
-            ({"attacks": [3]}, "3 is not an attack"),
+            ({"attacks": [3]}, "attacks\\[0\\] must be text or Attack, got 3"),
             ({"class_names": ["a", "b"]}, "label 2 in data is outside the class range 0…1"),
             ({"weights": "m.pt"}, "belong to a model spec"),
             ({"device": "cpux"}, "cannot use the device 'cpux'"),
