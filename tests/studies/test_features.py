@@ -149,7 +149,7 @@ def test_the_study_tells_what_its_audits_say(models: dict[str, Path], tmp_path: 
     ("options", "message"),
     [
         ({"model": [], "recipe": ["standard=desk/digits/standard"]}, "needs a model called robust"),
-        ({"retrain": None}, "Give --retrain RECIPE"),
+        ({"retrain": None}, "give --retrain RECIPE"),
         ({"sets": ["robbust"]}, "unknown set of features 'robbust'; did you mean 'robust'"),
         (
             {"model": [], "recipe": ["robust=desk/mnist/madry", "standard=desk/digits/standard"], "set": []},
