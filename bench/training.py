@@ -166,7 +166,7 @@ def _classwise(model: nn.Module, examples: Examples) -> Side:
         lr=_SGD.lr,
         schedule=schedule.parse("constant"),
         awp=None,
-        synced_copy=replace(synced_copy, fast=replace(synced_copy.fast, multiple=1)),
+        synced_copy=replace(synced_copy, attack_copy=replace(synced_copy.attack_copy, multiple=1)),
         scaler=torch.amp.GradScaler("cpu", enabled=False),
         processes=Processes(),
     )

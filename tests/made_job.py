@@ -33,16 +33,16 @@ def job_of(
         class_names=images.class_names, eps=EPS, seed=3, attacks=evaluation.attack_infos(attacks, protocol, coverage)
     )
     fast = changes.pop("fast", net)
-    fast = fast if isinstance(fast, AttackCopy) else AttackCopy(fast, 0, ())
+    fast = fast if isinstance(fast, AttackCopy) else AttackCopy(model=fast)
     return evaluation.Evaluation(
-        net,
-        fast,
-        images,
-        attacks,
-        Threat("linf", EPS),
-        eps,
-        meta,
-        evaluation.BatchPlan(batch, part, workers),
-        CPU,
+        model=net,
+        attack_copy=fast,
+        images=images,
+        attacks=attacks,
+        threat=Threat("linf", EPS),
+        eps=eps,
+        meta=meta,
+        plan=evaluation.BatchPlan(batch, part, workers),
+        device=CPU,
         **changes,
     )

@@ -78,7 +78,7 @@ def test_the_same_command_again_computes_nothing(
     audit: Run, net: nn.Module, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     first = audit()
-    monkeypatch.setattr(run, "_attack_part", lambda *args: pytest.fail("computed again"))
+    monkeypatch.setattr(run, "_attack_part", lambda *args, **named: pytest.fail("computed again"))
     again = audit(batch_size=4)  # the plan is the one the run began with
     assert again.records.frame.equals(first.records.frame)
     assert again.timing["batch"] == 16

@@ -191,22 +191,22 @@ class TestRunFolder:
         self, find: Find, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         first = find(out=tmp_path / "run")
-        monkeypatch.setattr(run, "_attack_part", lambda *args: pytest.fail("computed again"))
+        monkeypatch.setattr(run, "_attack_part", lambda *args, **named: pytest.fail("computed again"))
         again = find(out=tmp_path / "run")
         assert again.by_class().equals(first.by_class())
         assert (again.passes, again.full_passes) == (first.passes, first.full_passes)
 
-    def test_goes_on_after_a_kill(
+    def test_resumes_after_a_kill(
         self, find: Find, found: SearchResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         folder, work, calls = tmp_path / "run", run._attack_part, 0
 
-        def killed(job: Any, name: str, *rest: Any) -> Any:
+        def killed(job: Any, name: str, attack: Any, **rest: Any) -> Any:
             nonlocal calls
             calls += name == "pgd-5"
             if calls == 4:
                 raise KeyboardInterrupt
-            return work(job, name, *rest)
+            return work(job, name, attack, **rest)
 
         with monkeypatch.context() as patched:
             patched.setattr(run, "_attack_part", killed)

@@ -206,7 +206,7 @@ class TestAttack:
         assert set(found) == {"unbounded_survives", "loss_falls"}
         assert found["loss_falls"].what.startswith("The mean loss of 16 images falls from ")
         assert found["unbounded_survives"].severity == found["loss_falls"].severity == "error"
-        assert "images still stand after 40 steps of PGD" in found["unbounded_survives"].what
+        assert "images still survive 40 steps of PGD" in found["unbounded_survives"].what
 
     def test_a_few_survivors_are_forgiven(self, net: nn.Module, images: Images) -> None:
         """One class cannot be left: of 16 images its single one survives, or its four do."""
@@ -215,7 +215,7 @@ class TestAttack:
         assert "unbounded_survives" not in findings_of(always, one_right)
         four_right = Images(images.pixels, np.where(np.arange(len(images)) < 4, 0, 1), images.class_names)
         assert findings_of(always, four_right)["unbounded_survives"].what.startswith(
-            "With eps = 1, where any image can become any other, 4 of 4 images still stand"
+            "With eps = 1, where any image can become any other, 4 of 4 images still survive"
         )
 
     def test_steps_that_throw_the_image_about(self, net: nn.Module, images: Images) -> None:

@@ -47,7 +47,7 @@ def batch_for(model: nn.Module, count: int = 6, **changes: object) -> Batch:
     key = rng.keys(0, torch.arange(count))
     synced_copy = follow(model.eval(), x[:2])
     synced_copy.refresh()
-    batch = Batch(x=x, y=y, key=key, eps=torch.full((count,), EPS), fast=synced_copy.fast, epoch=0.5, epochs=4)
+    batch = Batch(x=x, y=y, key=key, eps=torch.full((count,), EPS), fast=synced_copy.attack_copy, epoch=0.5, epochs=4)
     return dataclasses.replace(batch, **changes)  # type: ignore[arg-type]
 
 

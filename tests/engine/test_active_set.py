@@ -82,7 +82,17 @@ def attack(
     chosen = np.arange(len(images)) if places is None else np.asarray(places)
     cpu = torch.device("cpu")
     ActiveSet(
-        attack, fast, Verifier(verifier, ball_of(norm)), images, radii, outcome, protocol, batch, seed, cpu, report
+        attack=attack,
+        attack_copy=fast,
+        verifier=Verifier(verifier, ball_of(norm)),
+        part=images,
+        eps=radii,
+        outcome=outcome,
+        protocol=protocol,
+        batch=batch,
+        seed=seed,
+        device=cpu,
+        report=report,
     ).run(chosen)
     assert outcome.done[chosen].all()
     return outcome
@@ -429,7 +439,18 @@ class TestNearestPoint:
         images = with_margins(self.MARGINS)
         outcome = AttackResult.empty(images, 2, keep_points=True)
         verifier, radii = Verifier(slope, LINF), np.full(3, 0.06)
-        ActiveSet(Walk(), slope, verifier, images, radii, outcome, "any", 2, 0, torch.device("cpu")).run(np.arange(3))
+        ActiveSet(
+            attack=Walk(),
+            attack_copy=slope,
+            verifier=verifier,
+            part=images,
+            eps=radii,
+            outcome=outcome,
+            protocol="any",
+            batch=2,
+            seed=0,
+            device=torch.device("cpu"),
+        ).run(np.arange(3))
         assert outcome.points is not None
         x = images.batch(np.arange(3))[0].numpy()
         away = np.abs(outcome.points - x).reshape(3, -1).max(1)

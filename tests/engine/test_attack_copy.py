@@ -245,7 +245,7 @@ class TestFilling:
 
     def test_batches_are_filled_until_their_size_has_settled(self) -> None:
         model, x = Counting(), images(count=13)
-        fast = AttackCopy(model, 0, (), multiple=8)
+        fast = AttackCopy(model=model, multiple=8)
         for _ in range(20):
             assert torch.equal(fast(x), x.flatten(1) * 2)
         assert model.sizes == [16] * 16 + [13] * 4
@@ -255,7 +255,7 @@ class TestFilling:
 
     def test_a_part_begins_with_no_memory_of_the_last(self) -> None:
         model, x = Counting(), images(count=3)
-        fast = AttackCopy(model, 0, (), multiple=8)
+        fast = AttackCopy(model=model, multiple=8)
         for _ in range(17):
             fast(x)
         for anew in (unsettled(fast), replica(fast)):
@@ -269,25 +269,25 @@ class TestPieces:
 
     def test_many_images_are_looked_at_in_equal_pieces(self) -> None:
         model, x = Counting(), images(count=300)
-        assert torch.equal(AttackCopy(model, 0, (), most=128)(x), x.flatten(1) * 2)
+        assert torch.equal(AttackCopy(model=model, most=128)(x), x.flatten(1) * 2)
         assert model.sizes == [100, 100, 100]
-        AttackCopy(model, 0, (), most=300)(x)
+        AttackCopy(model=model, most=300)(x)
         assert model.sizes[3:] == [300]
 
     def test_half_as_many_at_once_until_one_by_one(self) -> None:
         model, x = Counting(), images(count=4)
-        fast: Model = AttackCopy(model, 0, (), most=4)
+        fast: Model = AttackCopy(model=model, most=4)
         for _ in range(4):
             fast(x)
             fast = halved(fast)
         assert model.sizes == [4, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1]
         assert halved(fast) == fast
-        anything = AttackCopy(model, 0, ())
+        anything = AttackCopy(model=model)
         assert [halved(one) for one in (anything, model)] == [anything, model]  # no bound to halve
 
     def test_a_gradient_comes_of_one_pass(self) -> None:
         model = Counting()
-        value_and_gradient(AttackCopy(model, 0, (), most=8), images(count=20), torch.Tensor.sum)
+        value_and_gradient(AttackCopy(model=model, most=8), images(count=20), torch.Tensor.sum)
         assert model.sizes == [20]
 
     def test_an_audit_bounds_what_is_asked_at_once(self) -> None:
@@ -305,7 +305,7 @@ def test_reduced_precision_is_for_the_passes_alone() -> None:
         return x.flatten(1).half()
 
     for amp in (None, "float16", "bfloat16"):
-        found = AttackCopy(model, 0, (), amp=amp)(images())
+        found = AttackCopy(model=model, amp=amp)(images())
         assert found.dtype == (torch.float32 if amp else torch.float16)
     assert precisions == [None, torch.float16, torch.bfloat16]
     assert not torch.is_autocast_enabled("cpu")

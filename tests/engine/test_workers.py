@@ -61,7 +61,7 @@ class TestMemory:
         attacks: dict[str, Attack] = {"nattack": Nattack(rounds=2, population=20)}
         few = images.take(np.arange(20))
         found, expected = (
-            run.evaluate(job_of(net, few, attacks, batch=1, fast=AttackCopy(model, 0, (), most=16)))
+            run.evaluate(job_of(net, few, attacks, batch=1, fast=AttackCopy(model=model, most=16)))
             for model in (self.small(net, 3, sizes), net)
         )
         assert max(size for size in sizes if size <= 3) == 2

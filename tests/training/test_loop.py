@@ -246,7 +246,7 @@ def normed() -> nn.Sequential:
 def test_the_attack_copy_follows_the_weights() -> None:
     net, x = normed().eval(), torch.rand(16, 1, 8, 8, generator=torch.Generator().manual_seed(1))
     synced_copy = follow(net, x)
-    assert synced_copy.fast.folded == 1
+    assert synced_copy.attack_copy.folded == 1
     optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
     for _ in range(3):
         net.train()
@@ -255,9 +255,9 @@ def test_the_attack_copy_follows_the_weights() -> None:
         optimizer.step()
         net.eval()
         with torch.no_grad():
-            assert (synced_copy.fast(x) - net(x)).abs().max() > 1e-3  # it is behind
+            assert (synced_copy.attack_copy(x) - net(x)).abs().max() > 1e-3  # it is behind
             synced_copy.refresh()
-            torch.testing.assert_close(synced_copy.fast(x), net(x), atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(synced_copy.attack_copy(x), net(x), atol=1e-5, rtol=1e-5)
 
 
 def test_an_attack_in_eval_mode_leaves_neither_gradients_nor_statistics(

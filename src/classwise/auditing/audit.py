@@ -52,12 +52,12 @@ def audit_by(config: AuditConfig) -> Audit:
         with progress_bar(len(job.images), [CLEAN, *job.attacks], config.output.progress) as report:
             records = run.evaluate(dataclasses.replace(job, report=report))
         if config.output.landscape and folder is not None:
-            exact, seed = dataclasses.replace(job.fast, amp=None), config.attacks.seed
+            exact, seed = dataclasses.replace(job.attack_copy, amp=None), config.attacks.seed
             slices = landscape(exact, job.images, config.output.landscape, job.threat, seed=seed, device=job.device)
             AuditFolder(folder).write_table("landscape", slices)
         result = Audit(
             records,
-            findings=(*findings, *map(_acceleration, job.fast.notes)),
+            findings=(*findings, *map(_acceleration, job.attack_copy.notes)),
             timing=_timing(records.meta.stats, time.perf_counter() - begin, job),
             config={} if folder is None else AuditFolder(folder).config(),
             folder=folder,
@@ -83,5 +83,5 @@ def _timing(stats: Mapping[str, Mapping[str, float]], wall: float, job: evaluati
         **dataclasses.asdict(job.plan),
         "threads": torch.get_num_threads(),
         "device": str(job.device),
-        "folded_batch_norms": job.fast.folded,
+        "folded_batch_norms": job.attack_copy.folded,
     }

@@ -99,7 +99,7 @@ def _race(
 
         def attack(seen: Array) -> Array:
             rows = np.concatenate([queue[:count] for queue, count in zip(queues, seen, strict=True)])
-            return np.bincount(job.images.labels[rows[pool.stood(rows)]], minlength=len(queues))
+            return np.bincount(job.images.labels[rows[pool.survivors(rows)]], minlength=len(queues))
 
         state = confidence_sequences.race(right, whole, attack, confidence, tolerance)
     asked = np.concatenate([queue[:count] for queue, count in zip(queues, state.seen, strict=True)])

@@ -126,20 +126,22 @@ def _prepare(
     findings = sanity.inspect(model, sample, attacks, threat, was_training, eot)
     _stop_if_hopeless(findings, config.model.force)
     randomised = any(finding.code == "randomised" for finding in findings)
-    fast = AttackCopy(model, 0, ()) if black_box else accelerate(model, example, fold=resources.fold and not randomised)
-    alone = randomised or fast.model is model  # a model that cannot be copied cannot serve several threads
+    attack_copy = (
+        AttackCopy(model=model) if black_box else accelerate(model, example, fold=resources.fold and not randomised)
+    )
+    alone = randomised or attack_copy.model is model  # a model that cannot be copied cannot serve several threads
     workers = 1 if alone else resources.workers or choose_workers(device)
     room = resources.batch_size or choose_batch(model, example, workers)
     batch = resources.batch_size or at_most(room, len(images))
     if not black_box:  # those have a batch size of their own
-        fast = dataclasses.replace(fast, most=room, amp=resources.amp)
+        attack_copy = dataclasses.replace(attack_copy, most=room, amp=resources.amp)
     infos = evaluation.attack_infos(attacks, config.attacks.protocol, _coverage(config))
     if config.statistics.find_worst:
         infos = {name: info if name == CLEAN else _searched(info) for name, info in infos.items()}
     probs = config.output.probs
     job = evaluation.Evaluation(
         model=model,
-        fast=fast,
+        attack_copy=attack_copy,
         images=images,
         attacks=attacks,
         threat=threat,

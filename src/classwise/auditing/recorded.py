@@ -62,7 +62,7 @@ def in_folder(job: evaluation.Evaluation, settings: AuditConfig, coverage: Cover
     """The job with a run folder: cut into parts, or with the parts of the run that is there already."""
     assert isinstance(job.model, nn.Module)
     example = job.images.batch(np.arange(min(8, len(job.images))))[0].to(job.device)
-    plan = evaluation.plan(job.fast, example, len(job.images), job.attacks, job.plan.batch, job.plan.workers)
+    plan = evaluation.plan(job.attack_copy, example, len(job.images), job.attacks, job.plan.batch, job.plan.workers)
     config = {
         "audit": {
             "norm": job.threat.norm,

@@ -215,7 +215,7 @@ def _zero_radius(model: nn.Module, sample: Sample, attack: Attack, ball: Ball) -
 
 
 def _unbounded(model: nn.Module, sample: Sample) -> Iterator[Finding]:
-    """With no bound but the pixel range every image can be turned into any other, so nothing may stand."""
+    """With no bound but the pixel range every image can be turned into any other, so nothing may survive."""
     right = sample.logits.argmax(1) == sample.y
     if not right.any():
         return
@@ -228,7 +228,7 @@ def _unbounded(model: nn.Module, sample: Sample) -> Iterator[Finding]:
         yield Finding(
             "unbounded_survives",
             "error",
-            f"With eps = 1, where any image can become any other, {survive} of {tried} images still stand after "
+            f"With eps = 1, where any image can become any other, {survive} of {tried} images still survive "
             f"{_UNBOUNDED.steps} steps of PGD.",
             "The gradient does not lead to errors that are surely there (masked, saturated or shattered): robust "
             "accuracy from gradient attacks is overestimated. Add margin_pgd and an attack without gradients.",

@@ -2,7 +2,7 @@
 
 An example leaves the batch the step it breaks, and the next one takes its place. What leaves is judged by the
 untouched model in float32: inside the ball, inside [0,1], truly misclassified. Only then does it count; if the
-accelerated model was wrong about it, the example goes back and its attack goes on.
+accelerated model was wrong about it, the example goes back and its attack continues.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def require_finite(logits: Tensor) -> None:
         )
 
 
-@dataclass
+@dataclass(kw_only=True)
 class AttackResult:
     """What came of an attack on a part: one entry per example of the part, filled as examples finish."""
 
@@ -100,7 +100,8 @@ class AttackResult:
         columns = {name: np.zeros(count) for name in COLUMNS if name not in ("index", "label", "attack", "eps")}
         columns["minimal"] += np.inf
         points = part.batch(np.arange(count))[0].numpy() if keep_points else None
-        return cls(columns, np.zeros((count, num_classes), np.float32), np.zeros(count, bool), points=points)
+        probs, done = np.zeros((count, num_classes), np.float32), np.zeros(count, bool)
+        return cls(columns=columns, probs=probs, done=done, points=points)
 
     def spend(self, places: Tensor, queries: Tensor) -> None:
         """Model evaluations of a restart, added to those before."""
@@ -117,12 +118,12 @@ class AttackResult:
         self.done[at] = True
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ActiveSet:
-    """One attack on one part of the data. `fast` proposes, `judge` decides; see the module's docstring."""
+    """One attack on one part of the data. `attack_copy` proposes, `verifier` decides; see the module's docstring."""
 
     attack: Attack
-    fast: Model
+    attack_copy: Model
     verifier: Verifier
     part: Images
     eps: Array  # one radius per example of the part
@@ -134,7 +135,7 @@ class ActiveSet:
     report: Callable[[int], None] = lambda finished: None  # may raise, to stop
     waiting: deque[tuple[int, int]] = field(default_factory=deque)  # (place in the part, number of the restart)
     pending: list[Rows] = field(default_factory=list)  # left the batch, not judged yet
-    returning: list[Rows] = field(default_factory=list)  # wrongly claimed broken: their attack goes on
+    returning: list[Rows] = field(default_factory=list)  # wrongly claimed broken: their attack continues
 
     def run(self, places: IntArray) -> AttackResult:
         """Attack the examples at `places` until every one is judged."""
@@ -143,7 +144,7 @@ class ActiveSet:
         while True:
             active = self._refill(active)
             if not active:
-                self._settle()
+                self._judge_pending()
                 if not (self.waiting or self.returning or self.pending):
                     return self.outcome
                 continue
@@ -153,10 +154,10 @@ class ActiveSet:
             else:
                 active = self._advance(active)
             while _count(*self.pending) >= self.batch:
-                self._settle()
+                self._judge_pending()
 
     def _refill(self, active: Rows) -> Rows:
-        """Let those that came back, then fresh examples, take the free places of the batch."""
+        """Let those that came back, then new examples, take the free places of the batch."""
         parts = [active] if active else []
         back, self.returning = _cut(self.returning, self.batch - _count(*parts))
         parts += back
@@ -173,11 +174,13 @@ class ActiveSet:
         key = rng.keys(self.seed, index, 0) + rng.keys(self.seed, torch.from_numpy(restart), 1)
         eps = torch.from_numpy(self.eps[place]).to(x.dtype).to(self.device)
         number = torch.from_numpy(restart).to(self.device)
-        rows = self.attack.begin(self.fast, initial_rows(x, y, eps, key.to(self.device), number), self.verifier.ball)
+        rows = self.attack.begin(
+            self.attack_copy, initial_rows(x, y, eps, key.to(self.device), number), self.verifier.ball
+        )
         return {**rows, "place": torch.from_numpy(place).to(self.device)}
 
     def _advance(self, active: Rows) -> Rows:
-        moved = self.attack.advance(self.fast, active, self.verifier.ball)
+        moved = self.attack.advance(self.attack_copy, active, self.verifier.ball)
         self.outcome.passes += int(_spent(moved).sum() - _spent(active).sum())
         require_finite(moved["logits"])
         if "best" in moved:
@@ -193,7 +196,7 @@ class ActiveSet:
         self.pending.append(select({**moved, "tried": tried, "claimed": claimed}, leaving))
         return select(moved, ~leaving) if not leaving.all() else {}
 
-    def _settle(self) -> None:
+    def _judge_pending(self) -> None:
         """Judge a batch of what has left: record it, send it back, or give it its next restart."""
         if not self.pending:
             return
@@ -201,9 +204,9 @@ class ActiveSet:
         rows = join(now)
         verdict = self._verdict(rows)
         self.outcome.outside += int(verdict["outside"].sum())
-        standing = verdict["prediction"] == rows["y"]
-        refused = standing & rows["claimed"]
-        again = (standing | self.seeking) & ~refused & (rows["restart"] + 1 < self.attack.restarts)
+        survives = verdict["prediction"] == rows["y"]
+        refused = survives & rows["claimed"]
+        again = (survives | self.seeking) & ~refused & (rows["restart"] + 1 < self.attack.restarts)
         self._send_back(select(rows, refused))
         for place, restart in zip(rows["place"][again].tolist(), rows["restart"][again].tolist(), strict=True):
             self.waiting.append((place, restart + 1))
@@ -222,10 +225,10 @@ class ActiveSet:
 
     @torch.inference_mode()
     def _verdict(self, rows: Rows) -> dict[str, Tensor]:
-        """The judge's columns, and `minimal`: the distance at which the point is known to break the example.
+        """The verifier's columns, and `minimal`: the distance at which the point is known to break the example.
 
         Where the nearest adversarial point is sought it may lie outside the ball: its distance is kept, and the
-        example is judged as it stands, at the clean image.
+        example itself is judged at the clean image.
         """
         x, y, eps = rows["x"], rows["y"], rows["eps"]
         verdict = self.verifier(rows["tried"], x, y, torch.full_like(eps, torch.inf) if self.seeking else eps)
@@ -238,7 +241,7 @@ class ActiveSet:
         return verdict
 
     def _send_back(self, rows: Rows) -> None:
-        """Examples the fast model was wrong about: on with the attack, or to the judge with their last iterate."""
+        """Examples the attack copy was wrong about: their attack continues, or their last iterate is verified."""
         self.outcome.rejected += len(rows["y"])
         state = {name: column for name, column in rows.items() if name not in ("tried", "claimed")}
         if "best" in state:  # that point is none: look for another
@@ -250,7 +253,7 @@ class ActiveSet:
             self.returning.append(select(state, ~ended))
 
     def _ended(self, rows: Rows) -> Rows:
-        """Rows whose attack is over without a claim: the point it ends with goes to the judge."""
+        """Rows whose attack is over without a claim: the point it ends with is verified."""
         nobody = torch.zeros_like(rows["y"], dtype=torch.bool)
         return {**rows, "tried": final_point(rows, self.seeking), "claimed": nobody}
 

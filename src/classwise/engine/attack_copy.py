@@ -36,26 +36,30 @@ _CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True)
 class AttackCopy:
-    """A model for gradient passes, how many batch-norms were folded away, and a note for each thing not done."""
+    """A model for gradient passes, how many batch-norms were folded away, and a note for each thing not done.
+
+    It remembers the size of its last batch; `dataclasses.replace` makes one that remembers nothing.
+    """
 
     model: Model
-    folded: int
-    notes: tuple[str, ...]
-
+    folded: int = 0
+    notes: tuple[str, ...] = ()
     multiple: int = 1  # batches are filled up to a multiple of this, until their size has settled
     pairs: tuple[tuple[str, str], ...] = ()  # names of each layer and of the norm folded into it
     most: int = 0  # images to look at in one pass where no gradient is asked for; 0: any number
     amp: str | None = None  # a reduced precision, for GPUs
-    settled: list[int] = field(default_factory=lambda: [0, 0])  # the last batch's size, and how many like it in a row
+    last_size: int = field(default=0, init=False, compare=False)  # of a batch
+    repeats: int = field(default=0, init=False, compare=False)  # how many batches of that size came in a row
 
     def __call__(self, x: Tensor) -> Tensor:
         if 0 < self.most < len(x) and not (x.requires_grad and torch.is_grad_enabled()):
             pieces = torch.tensor_split(x, -(-len(x) // self.most))
             return torch.cat([self(piece) for piece in pieces])
-        self.settled[:] = [len(x), self.settled[1] + 1 if self.settled[0] == len(x) else 1]
-        short = -len(x) % self.multiple if len(x) and self.settled[1] <= _SETTLED else 0
+        self.repeats = self.repeats + 1 if self.last_size == len(x) else 1
+        self.last_size = len(x)
+        short = -len(x) % self.multiple if len(x) and self.repeats <= _SETTLED else 0
         if not short:
             return self._pass(x)
         return self._pass(torch.cat([x, x[-1:].expand(short, *x.shape[1:])]))[: len(x)]
@@ -97,7 +101,7 @@ def accelerate(model: nn.Module, example: Tensor, fold: bool = True) -> AttackCo
     """A channels-last copy of `model` without parameter gradients, folded; it must agree with it on `example`.
 
     Falls back, with a note, to folding inside `nn.Sequential`s where the model cannot be traced, and to an unfolded
-    copy where folding changes the answer (a trace that froze a decision the model makes anew for each input).
+    copy where folding changes the answer (a trace that froze a decision the model makes for each input).
     """
     notes: list[str] = []
     try:
@@ -105,14 +109,15 @@ def accelerate(model: nn.Module, example: Tensor, fold: bool = True) -> AttackCo
             left_over = {id(tensor): tensor.detach() for tensor in _held(model) if not tensor.is_leaf}
             plain = copy.deepcopy(model, left_over).eval()
     except Exception as error:  # deepcopy runs the model's own code, which may raise anything
-        return AttackCopy(model, 0, (f"the model cannot be copied ({_first_line(error)}); attacks run on it as it is",))
+        note = f"the model cannot be copied ({_first_line(error)}); attacks run on it as it is"
+        return AttackCopy(model=model, notes=(note,))
     for parameter in plain.parameters():
         parameter.requires_grad_(False)
     if example.device.type != "mps":
         plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     multiple = filling(plain, example.device)
     if not fold or not any(isinstance(module, _NORMS) for module in plain.modules()):
-        return AttackCopy(plain, 0, (), multiple)
+        return AttackCopy(model=plain, multiple=multiple)
     with torch.no_grad():
         expected = model(example)
     for attempt in (_fold_traced, _fold_sequential):
@@ -124,10 +129,11 @@ def accelerate(model: nn.Module, example: Tensor, fold: bool = True) -> AttackCo
             notes.append(f"{attempt.__name__.strip('_')} failed ({_first_line(error)})")
             continue
         if agrees and pairs:
-            return AttackCopy(folded, len(pairs), tuple(notes), multiple, pairs)
+            return AttackCopy(model=folded, folded=len(pairs), notes=tuple(notes), multiple=multiple, pairs=pairs)
         if not agrees:
             notes.append(f"{attempt.__name__.strip('_')} changed the model's answer and was not used")
-    return AttackCopy(plain, 0, (*notes, "batch-norm was not folded; attacks run on an unfolded copy"), multiple)
+    notes.append("batch-norm was not folded; attacks run on an unfolded copy")
+    return AttackCopy(model=plain, notes=tuple(notes), multiple=multiple)
 
 
 def _first_line(error: Exception) -> str:
@@ -243,18 +249,18 @@ def _fold_sequential(model: nn.Module) -> tuple[nn.Module, _Pairs]:
 
 @dataclass(frozen=True)
 class SyncedAttackCopy:
-    """A fast copy of a model in training, for its attacks; `refresh` brings it up to the current weights."""
+    """An attack copy of a model in training; `refresh` brings it up to the current weights."""
 
     model: nn.Module
-    fast: AttackCopy
+    attack_copy: AttackCopy
 
     @torch.no_grad()
     def refresh(self) -> None:
-        copy_of = self.fast.model
+        copy_of = self.attack_copy.model
         assert isinstance(copy_of, nn.Module)
         theirs = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         mine = {**dict(copy_of.named_parameters()), **dict(copy_of.named_buffers())}
-        for layer_name, norm_name in self.fast.pairs:
+        for layer_name, norm_name in self.attack_copy.pairs:
             layer: Any = self.model.get_submodule(layer_name)
             norm: Any = self.model.get_submodule(norm_name)
             fuse: Any = fuse_linear_bn_weights if isinstance(layer, nn.Linear) else fuse_conv_bn_weights
@@ -268,11 +274,13 @@ class SyncedAttackCopy:
 
 
 def follow(model: nn.Module, example: Tensor, fold: bool = True) -> SyncedAttackCopy:
-    """A follower of `model`, which must be in eval mode here and may train afterwards."""
-    fast = accelerate(model, example, fold)
-    if fast.model is model:
-        raise UserError(f'{fast.notes[0]}; training attacks a copy. Attack in train mode (mode = "train") instead.')
-    return SyncedAttackCopy(model, fast)
+    """A synced copy of `model`, which must be in eval mode here and may train afterwards."""
+    attack_copy = accelerate(model, example, fold)
+    if attack_copy.model is model:
+        raise UserError(
+            f'{attack_copy.notes[0]}; training attacks a copy. Attack in train mode (mode = "train") instead.'
+        )
+    return SyncedAttackCopy(model, attack_copy)
 
 
 def replica(model: Model) -> Model:
@@ -282,7 +290,7 @@ def replica(model: Model) -> Model:
     would then read each other's. A replica costs no memory.
     """
     if isinstance(model, AttackCopy):
-        return replace(model, model=replica(model.model), settled=[0, 0])
+        return replace(model, model=replica(model.model))
     if not isinstance(model, nn.Module):
         return model
     return copy.deepcopy(model, {id(tensor): tensor for tensor in _held(model)})
@@ -290,7 +298,7 @@ def replica(model: Model) -> Model:
 
 def unsettled(model: SomeModel) -> SomeModel:
     """The same model with no memory of batches before, so that a part begins as it would in a run that was resumed."""
-    return replace(model, settled=[0, 0]) if isinstance(model, AttackCopy) else model
+    return replace(model) if isinstance(model, AttackCopy) else model
 
 
 def halved(model: SomeModel) -> SomeModel:

@@ -14,32 +14,33 @@ from classwise.core.errors import UserError
 from classwise.core.meta import Part
 from classwise.core.records import CLEAN, Array, Records, digest
 from classwise.data.images import IntArray
-from classwise.engine import evaluation, run
+from classwise.engine import run
+from classwise.engine.evaluation import Evaluation
 
 
 @dataclass
 class Attacked:
     """The images attacked so far, in memory and in the run folder, and what came of each."""
 
-    job: evaluation.Evaluation
-    place: Mapping[int, int]  # of an example's index in the job's images
+    evaluation: Evaluation
+    place: Mapping[int, int]  # of an example's index in the evaluation's images
     known: Array
     broken: Array
     parts: list[Records] = field(default_factory=list)
 
     @classmethod
-    def of(cls, job: evaluation.Evaluation) -> Attacked:
+    def of(cls, evaluation: Evaluation) -> Attacked:
         """What an earlier run left in the folder; nothing without one."""
-        place = {index: row for row, index in enumerate(job.images.positions.tolist())}
-        made = cls(job, place, np.zeros(len(job.images), bool), np.zeros(len(job.images), bool))
-        for path in [] if job.folder is None else job.folder.search_parts():
+        place = {index: row for row, index in enumerate(evaluation.images.positions.tolist())}
+        made = cls(evaluation, place, np.zeros(len(evaluation.images), bool), np.zeros(len(evaluation.images), bool))
+        for path in [] if evaluation.folder is None else evaluation.folder.search_parts():
             part = made._complete(path)
             if part is None:
                 _discard(path)
                 continue
             made._add(part)
-            for name in job.attacks:
-                job.report(name, part.frame["index"].nunique())
+            for name in evaluation.attacks:
+                evaluation.report(name, part.frame["index"].nunique())
         return made
 
     def _complete(self, path: Path) -> Records | None:
@@ -48,14 +49,14 @@ class Attacked:
             part = Records.read(path)
         except UserError:
             return None
-        first, *later = self.job.attacks
+        first, *later = self.evaluation.attacks
         shown = np.sort(part.of(first).index) if first in part.attacks else np.zeros(0, np.int64)
         stated = part.meta.part
         fits = (
-            part.class_names == self.job.meta.class_names
+            part.class_names == self.evaluation.meta.class_names
             and all(index in self.place and not self.known[self.place[index]] for index in shown.tolist())
             and (stated is None or stated.covers == digest(shown))
-            and set(part.attacks) <= set(self.job.attacks)
+            and set(part.attacks) <= set(self.evaluation.attacks)
         )
         for name in (first, *later):
             own = part.take(np.flatnonzero((part.frame["attack"] == name).to_numpy()))
@@ -63,35 +64,35 @@ class Attacked:
             shown = np.setdiff1d(shown, own.index[~own.correct])
         return part if fits else None
 
-    def stood(self, rows: IntArray) -> Array:
-        """Whether no attack broke the images at `rows`; those not attacked yet are attacked now, part by part."""
+    def survivors(self, rows: IntArray) -> Array:
+        """Which of the images at `rows` no attack broke; those not attacked yet are attacked now, part by part."""
         missing = rows[~self.known[rows]]
-        for begin in range(0, len(missing), self.job.plan.part):
-            self._attack(missing[begin : begin + self.job.plan.part])
+        for begin in range(0, len(missing), self.evaluation.plan.part):
+            self._attack(missing[begin : begin + self.evaluation.plan.part])
         return ~self.broken[rows]
 
     def rows(self, asked: IntArray) -> list[Records]:
         """The rows of the images asked for, part by part."""
-        index = self.job.images.positions[asked]
+        index = self.evaluation.images.positions[asked]
         return [part.take(np.flatnonzero(np.isin(part.index, index))) for part in self.parts]
 
     def _attack(self, rows: IntArray) -> None:
-        job = self.job
+        evaluation = self.evaluation
         part = run.evaluate(
             dataclasses.replace(
-                job,
-                images=job.images.take(rows),
-                eps=job.eps[rows],
-                plan=dataclasses.replace(job.plan, part=len(rows)),
-                report=_except_clean(job.report),
+                evaluation,
+                images=evaluation.images.take(rows),
+                eps=evaluation.eps[rows],
+                plan=dataclasses.replace(evaluation.plan, part=len(rows)),
+                report=_except_clean(evaluation.report),
                 folder=None,
             )
         )
         part = part.take(np.flatnonzero((part.frame["attack"] != CLEAN).to_numpy()))
-        if job.folder is not None:
-            paths = ((n, job.folder.search_part(n)) for n in itertools.count())
+        if evaluation.folder is not None:
+            paths = ((n, evaluation.folder.search_part(n)) for n in itertools.count())
             number, path = next((n, path) for n, path in paths if not path.exists())
-            about = Part("", number, digest(np.sort(job.images.positions[rows])))
+            about = Part("", number, digest(np.sort(evaluation.images.positions[rows])))
             run.write_part(dataclasses.replace(part, meta=dataclasses.replace(part.meta, part=about)), path)
         self._add(part)
 

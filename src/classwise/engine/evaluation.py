@@ -45,9 +45,9 @@ class BatchPlan:
                 raise UserError(f"{name} of a plan must be a whole number of at least 1, got {value!r}.")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Everything an evaluation needs; `fast` proposes, `model` decides.
+    """Everything an evaluation needs; `attack_copy` proposes, `model` decides.
 
     threat: the norm, and the largest radius.
     eps: one radius per example, for the attacks that have none of their own in `radii`.
@@ -56,7 +56,7 @@ class Evaluation:
     """
 
     model: nn.Module | Model
-    fast: AttackCopy
+    attack_copy: AttackCopy
     images: Images
     attacks: Mapping[str, Attack]
     threat: Threat
@@ -83,7 +83,7 @@ class Evaluation:
 
 
 def plan(
-    fast: Model, example: Tensor, count: int, attacks: Mapping[str, Attack], batch: int, workers: int
+    model: Model, example: Tensor, count: int, attacks: Mapping[str, Attack], batch: int, workers: int
 ) -> BatchPlan:
     """Parts of about twenty seconds each; at least two rounds of batches, unless those take minutes.
 
@@ -91,7 +91,7 @@ def plan(
     their records are equal to the last bit.
     """
     gradient = any(attack.needs_gradient for attack in attacks.values())
-    seconds = pass_seconds(fast, example, gradient)
+    seconds = pass_seconds(model, example, gradient)
     whole = max((a.steps * a.restarts * a.evaluations for a in attacks.values()), default=0)
     passes = whole / 2 + 1  # some examples break early
     at_once = batch * workers
@@ -116,26 +116,26 @@ def pass_seconds(model: Model, example: Tensor, gradient: bool) -> float:
     return max((1 + gradient) * count / rate, _LEAST_SECONDS)
 
 
-def along(job: Evaluation, curve: Mapping[str, float]) -> Evaluation:
-    """The job with every attack at every radius of the curve, the smallest radius first.
+def along(evaluation: Evaluation, curve: Mapping[str, float]) -> Evaluation:
+    """The evaluation with every attack at every radius of the curve, the smallest radius first.
 
     What was broken at a smaller radius is broken at a larger one, so each attack goes on from its predecessor.
     """
     attacks: dict[str, Attack] = {}
-    infos = {CLEAN: job.meta.attacks[CLEAN]}
+    infos = {CLEAN: evaluation.meta.attacks[CLEAN]}
     radii: dict[str, Array] = {}
     after: dict[str, str] = {}
     smaller: str | None = None
     for text, eps in curve.items():
-        for name, attack in job.attacks.items():
+        for name, attack in evaluation.attacks.items():
             own = f"{name}@{text}"
-            attacks[own], radii[own] = attack, np.full(len(job.images), eps)
-            infos[own] = dataclasses.replace(job.meta.attacks[name], eps=eps, family=name)
+            attacks[own], radii[own] = attack, np.full(len(evaluation.images), eps)
+            infos[own] = dataclasses.replace(evaluation.meta.attacks[name], eps=eps, family=name)
             if smaller is not None:
                 after[own] = f"{name}@{smaller}"
         smaller = text
-    meta = dataclasses.replace(job.meta, attacks=infos)
-    return dataclasses.replace(job, attacks=attacks, meta=meta, radii=radii, after=after)
+    meta = dataclasses.replace(evaluation.meta, attacks=infos)
+    return dataclasses.replace(evaluation, attacks=attacks, meta=meta, radii=radii, after=after)
 
 
 def attack_infos(attacks: Mapping[str, Attack], protocol: Protocol, coverage: Coverage) -> dict[str, AttackInfo]:

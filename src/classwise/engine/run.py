@@ -30,22 +30,22 @@ from classwise.engine.evaluation import Evaluation
 from classwise.engine.workers import attack_places
 
 
-def evaluate(job: Evaluation) -> Records:
-    """Run every attack of the job on every part of its data; return all rows."""
-    attacks: dict[str, Attack] = {CLEAN: Clean(), **job.attacks}
+def evaluate(evaluation: Evaluation) -> Records:
+    """Run every attack of the evaluation on every part of its data; return all rows."""
+    attacks: dict[str, Attack] = {CLEAN: Clean(), **evaluation.attacks}
     done: list[Records] = []
-    for number, begin in enumerate(range(0, len(job.images), job.plan.part)):
-        rows = np.arange(begin, min(begin + job.plan.part, len(job.images)))
+    for number, begin in enumerate(range(0, len(evaluation.images), evaluation.plan.part)):
+        rows = np.arange(begin, min(begin + evaluation.plan.part, len(evaluation.images)))
         before: dict[str, Records] = {}
         for place, (name, attack) in enumerate(attacks.items()):
-            path = None if job.folder is None else job.folder.part(place, name, number)
-            records = None if path is None else _finished(job, name, number, rows, before, path)
+            path = None if evaluation.folder is None else evaluation.folder.part(place, name, number)
+            records = None if path is None else _finished(evaluation, name, number, rows, before, path)
             if records is None:
-                records = _attack_part(job, name, attack, number, rows, before, path)
+                records = _attack_part(evaluation, name, attack, number=number, rows=rows, before=before, path=path)
                 if path is not None:
                     write_part(records, path)
             else:
-                job.report(name, len(rows))
+                evaluation.report(name, len(rows))
             before[name] = records
         done.extend(before.values())
     return Records.concat(done)
@@ -67,7 +67,7 @@ def cannot_write(path: Path, error: OSError) -> UserError:
 
 
 def _write_points(
-    job: Evaluation, name: str, path: Path, part: Images, outcome: AttackResult, keep: IntArray
+    evaluation: Evaluation, name: str, path: Path, part: Images, outcome: AttackResult, keep: IntArray
 ) -> tuple[dict[str, float], str]:
     """Store the points at which the attack itself broke an example, and try them rounded to 8 bits; return how many
     there are and the file's digest.
@@ -79,14 +79,15 @@ def _write_points(
     moved = (exact != clean).reshape(len(exact), -1).any(axis=1)
     found = np.flatnonzero((outcome.columns["prediction"][keep] != part.labels) & moved)
     exact, clean, broken = exact[found], clean[found], part.take(found)
-    verifier = Verifier(job.model, job.threat.ball, job.eot)
+    verifier = Verifier(evaluation.model, evaluation.threat.ball, evaluation.eot)
     prediction = np.zeros(len(found), np.int64)
     for rows in (
-        np.arange(len(found))[begin : begin + job.plan.batch] for begin in range(0, len(found), job.plan.batch)
+        np.arange(len(found))[begin : begin + evaluation.plan.batch]
+        for begin in range(0, len(found), evaluation.plan.batch)
     ):
-        x = (torch.from_numpy(adversarial_examples.rounded(exact[rows])).float() / 255).to(job.device)
-        y = torch.from_numpy(broken.labels[rows]).to(job.device)
-        prediction[rows] = verifier(x, x, y, torch.zeros(len(x), device=job.device))["prediction"].cpu().numpy()
+        x = (torch.from_numpy(adversarial_examples.rounded(exact[rows])).float() / 255).to(evaluation.device)
+        y = torch.from_numpy(broken.labels[rows]).to(evaluation.device)
+        prediction[rows] = verifier(x, x, y, torch.zeros(len(x), device=evaluation.device))["prediction"].cpu().numpy()
     place = AuditFolder.images_of(path)
     try:
         written = adversarial_examples.write(
@@ -98,7 +99,7 @@ def _write_points(
 
 
 def _finished(
-    job: Evaluation, name: str, number: int, rows: IntArray, before: Mapping[str, Records], path: Path
+    evaluation: Evaluation, name: str, number: int, rows: IntArray, before: Mapping[str, Records], path: Path
 ) -> Records | None:
     """The part as an earlier run left it; None, so that it is computed again, if it is not there, damaged, or not of
     exactly the examples that this part is about."""
@@ -108,61 +109,62 @@ def _finished(
         records = Records.read(path)
     except UserError:
         return None
-    covered = job.images.positions[rows]
-    shown = covered[_survivors(covered, before)] if job.only_survivors(name) else covered
+    covered = evaluation.images.positions[rows]
+    shown = covered[_survivors(covered, before)] if evaluation.only_survivors(name) else covered
     part = records.meta.part or Part(name, number, digest(covered))  # written before parts said what they are
     fits = (
         (part.attack, part.number, part.covers) == (name, number, digest(covered))
         and np.array_equal(records.index, shown)
         and (records.frame["attack"] == name).all()
-        and records.class_names == job.meta.class_names
-        and (records.probs is not None) == job.probs
+        and records.class_names == evaluation.meta.class_names
+        and (records.probs is not None) == evaluation.probs
     )
-    if fits and job.save_adversarial and name != CLEAN:
+    if fits and evaluation.save_adversarial and name != CLEAN:
         fits = adversarial_examples.intact(AuditFolder.images_of(path), part.points)
     # Files written before the order of the attacks was kept have it sorted.
-    ordered = dataclasses.replace(records.meta, attacks=job.meta.attacks)
+    ordered = dataclasses.replace(records.meta, attacks=evaluation.meta.attacks)
     return dataclasses.replace(records, meta=ordered) if fits else None
 
 
 def _survivors(positions: IntArray, before: Mapping[str, Records]) -> Array:
     """Which examples no earlier attack has broken."""
-    standing = np.ones(len(positions), bool)
+    survives = np.ones(len(positions), bool)
     for earlier in before.values():
-        standing &= ~np.isin(positions, earlier.index[~earlier.correct])
-    return standing
+        survives &= ~np.isin(positions, earlier.index[~earlier.correct])
+    return survives
 
 
 def _attack_part(
-    job: Evaluation,
+    evaluation: Evaluation,
     name: str,
     attack: Attack,
+    *,
     number: int,
     rows: IntArray,
     before: Mapping[str, Records],
     path: Path | None,
 ) -> Records:
-    part, eps = job.images.take(rows), job.radii.get(name, job.eps)[rows]
+    part, eps = evaluation.images.take(rows), evaluation.radii.get(name, evaluation.eps)[rows]
     begin = time.perf_counter()
-    keeping = job.save_adversarial and name != CLEAN
-    outcome = AttackResult.empty(part, len(job.meta.class_names), keeping)
-    standing = np.ones(len(part), bool)
-    if name != CLEAN and job.protocol == "any":
+    keeping = evaluation.save_adversarial and name != CLEAN
+    outcome = AttackResult.empty(part, len(evaluation.meta.class_names), keeping)
+    attacked = np.ones(len(part), bool)
+    if name != CLEAN and evaluation.protocol == "any":
         _inherit(outcome, before[CLEAN], part)
-        if name in job.after:
-            _inherit(outcome, before[job.after[name]], part)
-        standing = ~outcome.done
-    if job.only_survivors(name):
-        standing &= _survivors(part.positions, before)
-    job.report(name, int((~standing).sum()))
-    places = np.flatnonzero(standing)
+        if name in evaluation.after:
+            _inherit(outcome, before[evaluation.after[name]], part)
+        attacked = ~outcome.done
+    if evaluation.only_survivors(name):
+        attacked &= _survivors(part.positions, before)
+    evaluation.report(name, int((~attacked).sum()))
+    places = np.flatnonzero(attacked)
     if name != CLEAN:  # the hardest to break first: workers get equal shares, and batches empty quickly at the end
         places = places[np.argsort(before[CLEAN].frame["loss"].to_numpy()[places], kind="stable")]
     if places.size:
-        outcome = attack_places(job, attack, part, eps, outcome, places, name)
+        outcome = attack_places(evaluation, attack, part, eps=eps, outcome=outcome, places=places, name=name)
     seconds = time.perf_counter() - begin
     keep = np.arange(len(part))
-    if job.only_survivors(name):
+    if evaluation.only_survivors(name):
         keep = np.sort(places)
     stats = {
         "seconds": seconds,
@@ -173,10 +175,12 @@ def _attack_part(
     }
     kept = None
     if keeping and path is not None:  # before the rows: a part whose rows are there is complete
-        counts, kept = _write_points(job, name, path, part.take(keep), outcome, keep)
+        counts, kept = _write_points(evaluation, name, path, part.take(keep), outcome, keep)
         stats |= counts
-    meta = dataclasses.replace(job.meta, stats={name: stats}, part=Part(name, number, digest(part.positions), kept))
-    return _to_records(job, name, part.take(keep), eps[keep], outcome, keep, meta)
+    meta = dataclasses.replace(
+        evaluation.meta, stats={name: stats}, part=Part(name, number, digest(part.positions), kept)
+    )
+    return _to_records(evaluation, name, part.take(keep), eps=eps[keep], outcome=outcome, keep=keep, meta=meta)
 
 
 def _inherit(outcome: AttackResult, before: Records, part: Images) -> None:
@@ -192,7 +196,7 @@ def _inherit(outcome: AttackResult, before: Records, part: Images) -> None:
 
 
 def _to_records(
-    job: Evaluation, name: str, part: Images, eps: Array, outcome: AttackResult, keep: IntArray, meta: Meta
+    evaluation: Evaluation, name: str, part: Images, *, eps: Array, outcome: AttackResult, keep: IntArray, meta: Meta
 ) -> Records:
     radius = np.zeros(len(part)) if name == CLEAN else eps
     columns: dict[str, Any] = {"index": part.positions, "label": part.labels, "attack": name, "eps": radius}
@@ -200,4 +204,4 @@ def _to_records(
     # The types they are stored in, so that a part just computed and one read back are equal to the last bit.
     types = {key: COLUMNS[key].to_pandas_dtype() for key in columns if key != "attack"}
     frame = pd.DataFrame(columns).astype(types)
-    return Records(frame, meta, outcome.probs[keep] if job.probs else None)
+    return Records(frame, meta, outcome.probs[keep] if evaluation.probs else None)

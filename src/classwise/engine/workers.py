@@ -21,10 +21,17 @@ from classwise.engine.evaluation import FEWEST, Evaluation
 
 
 def attack_places(
-    job: Evaluation, attack: Attack, part: Images, eps: Array, outcome: AttackResult, places: IntArray, name: str
+    evaluation: Evaluation,
+    attack: Attack,
+    part: Images,
+    *,
+    eps: Array,
+    outcome: AttackResult,
+    places: IntArray,
+    name: str,
 ) -> AttackResult:
     """Attack the given places; when memory runs out, again with half as many images at once."""
-    batch, fast = job.plan.batch, job.fast
+    batch, copy = evaluation.plan.batch, evaluation.attack_copy
     while True:
         attempt = dataclasses.replace(
             outcome,
@@ -38,27 +45,28 @@ def attack_places(
         def report(attack: str, finished: int) -> None:
             nonlocal reported
             reported += finished
-            job.report(attack, finished)
+            evaluation.report(attack, finished)
 
         try:
-            trial = dataclasses.replace(job, fast=fast, report=report)
-            _share_out(trial, attack, part, eps, attempt, places, name, batch)
+            trial = dataclasses.replace(evaluation, attack_copy=copy, report=report)
+            _share_out(trial, attack, part, eps=eps, outcome=attempt, places=places, name=name, batch=batch)
             return attempt
         except Exception as error:
             if not out_of_memory(error):
                 raise
-            if batch == 1 and halved(fast) == fast:
+            if batch == 1 and halved(copy) == copy:
                 raise UserError("out of memory with a batch of 1; use a smaller model or another device.") from error
-            batch, fast = max(batch // 2, 1), halved(fast)
-            job.report(name, -reported)
-        if job.device.type == "cuda":  # here, where the exception no longer holds on to the tensors of its frames
+            batch, copy = max(batch // 2, 1), halved(copy)
+            evaluation.report(name, -reported)
+        if evaluation.device.type == "cuda":  # here, where no exception holds on to the tensors of its frames
             torch.cuda.empty_cache()
 
 
 def _share_out(
-    job: Evaluation,
+    evaluation: Evaluation,
     attack: Attack,
     part: Images,
+    *,
     eps: Array,
     outcome: AttackResult,
     places: IntArray,
@@ -72,20 +80,32 @@ def _share_out(
         if stop.is_set():
             raise InterruptedError("another worker failed")
         with lock:
-            job.report(name, finished)
+            evaluation.report(name, finished)
 
     def work(mine: IntArray, own: AttackResult) -> None:
-        verifier = Verifier(replica(job.model) if workers > 1 else job.model, job.threat.ball, job.eot)
-        fast = replica(job.fast) if workers > 1 else unsettled(job.fast)
+        verifier = Verifier(
+            replica(evaluation.model) if workers > 1 else evaluation.model, evaluation.threat.ball, evaluation.eot
+        )
+        copy = replica(evaluation.attack_copy) if workers > 1 else unsettled(evaluation.attack_copy)
         try:
             ActiveSet(
-                attack, fast, verifier, part, eps, own, job.protocol, batch, job.meta.seed, job.device, report
+                attack=attack,
+                attack_copy=copy,
+                verifier=verifier,
+                part=part,
+                eps=eps,
+                outcome=own,
+                protocol=evaluation.protocol,
+                batch=batch,
+                seed=evaluation.meta.seed,
+                device=evaluation.device,
+                report=report,
             ).run(mine)
         except BaseException:
             stop.set()
             raise
 
-    workers = min(job.plan.workers, max(len(places) // FEWEST, 1))
+    workers = min(evaluation.plan.workers, max(len(places) // FEWEST, 1))
     shares = [dataclasses.replace(outcome) for _ in range(workers)]  # the same arrays, counters of their own
     if workers == 1:
         work(places, shares[0])

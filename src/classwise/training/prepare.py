@@ -96,7 +96,7 @@ def prepare(
     _check_held_out(chosen, averages, held_out)
     example = kept.batch(np.arange(min(8, len(kept))))[0].to(device)
     synced_copy = follow(network, example, fold=part.fold != "no")
-    if part.fold == "yes" and not synced_copy.fast.folded:
+    if part.fold == "yes" and not synced_copy.attack_copy.folded:
         raise UserError(
             f"train.fold = yes, but nothing in {chosen.model.spec} can be folded: it has no batch-norm behind a "
             "convolution. Leave fold at auto."
@@ -109,7 +109,9 @@ def prepare(
         lr=chosen_optimizer.lr,
         schedule=schedule.parse(part.schedule),
         awp=None if part.awp is None else parse_awp(part.awp),
-        synced_copy=dataclasses.replace(synced_copy, fast=dataclasses.replace(synced_copy.fast, multiple=1)),
+        synced_copy=dataclasses.replace(
+            synced_copy, attack_copy=dataclasses.replace(synced_copy.attack_copy, multiple=1)
+        ),
         scaler=torch.amp.GradScaler(device.type, enabled=part.amp == "float16"),
         processes=processes,
         folder=TrainingFolder(folder),

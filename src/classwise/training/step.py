@@ -136,7 +136,7 @@ class TrainStep:
             if stale:
                 self.synced_copy.refresh()
                 stale = False
-            return self.synced_copy.fast(x)
+            return self.synced_copy.attack_copy(x)
 
         return answer
 

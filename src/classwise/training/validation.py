@@ -40,7 +40,7 @@ class Validation:
         workers = choose_workers(device)
         room = choose_batch(model, example, workers)
         plan = evaluation.BatchPlan(at_most(room, len(mine)), len(mine), workers)
-        fast = dataclasses.replace(synced_copy.fast, most=room)
+        attack_copy = dataclasses.replace(synced_copy.attack_copy, most=room)
         together = self.protocol == "final"
         groups = [(self.protocol, {**self.attacks, **self.own} if together else self.attacks)]
         if self.own and not together:
@@ -59,7 +59,7 @@ class Validation:
             )
             job = evaluation.Evaluation(
                 model=model,
-                fast=fast,
+                attack_copy=attack_copy,
                 images=mine,
                 attacks=fitted,
                 threat=self.threat,
