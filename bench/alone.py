@@ -28,12 +28,12 @@ Flags = npt.NDArray[np.bool_]
 
 
 def by_classwise(model: nn.Module, x: Tensor, y: Tensor, attack: str, seed: int) -> Flags:
-    """Which images stand."""
+    """Which images survive."""
     return cw.audit(model, (x, y), attack, eps=EPS, seed=seed, progress=False).rows().correct
 
 
 def by_reference(model: nn.Module, x: Tensor, y: Tensor, attack: str, seed: int) -> Flags:
-    """Which images stand; restarts and targets are those of the standard version."""
+    """Which images survive; restarts and targets are those of the standard version."""
     from pyautoattack import AutoAttack
 
     suite = AutoAttack(model, norm="Linf", eps=number(EPS), version="standard", seed=seed)

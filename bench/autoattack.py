@@ -1,6 +1,6 @@
 """AutoAttack's standard version on the same model and images: classwise and the reference implementation.
 
-Both run APGD-CE, APGD-T, FAB-T and Square with their published constants, each on what the ones before left standing.
+Both run APGD-CE, APGD-T, FAB-T and Square with their published constants, each on the survivors of the ones before.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _NOTES = (
 
 @dataclass
 class Evaluation:
-    """How many images stand after each attack, which stand in the end, and what each attack took, round by round."""
+    """How many images survive each attack, which survive in the end, and what each attack took, round by round."""
 
-    standing: dict[str, int] = field(default_factory=dict)
+    survivors: dict[str, int] = field(default_factory=dict)
     robust: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
@@ -68,7 +68,7 @@ def run_classwise(model: nn.Module, x: Tensor, y: Tensor, into: Evaluation) -> N
     audit = cw.audit(model, (x, y), "autoattack", eps=EPS, progress=False)
     into.took(_ALL, time.perf_counter() - begin)
     for name, attack in zip(ATTACKS, audit.attacks, strict=True):
-        into.standing[name] = int(audit.rows(attack).correct.sum())
+        into.survivors[name] = int(audit.rows(attack).correct.sum())
         into.took(name, audit.timing["attacks"][attack]["seconds"])
     into.robust = audit.rows().correct
 
@@ -88,13 +88,13 @@ def run_reference(model: nn.Module, x: Tensor, y: Tensor, into: Evaluation) -> N
 
 
 def _watched(attack: Callable[..., Tensor], model: nn.Module, name: str, into: Evaluation) -> Callable[..., Tensor]:
-    """The attack, with its time and how many it leaves standing noted; all images come in one batch."""
+    """The attack, with its time and how many survive it noted; all images come in one batch."""
 
     def perturb(x: Tensor, y: Tensor) -> Tensor:
         begin = time.perf_counter()
         x_adv = attack(x, y)
         into.took(name, time.perf_counter() - begin)
-        into.standing[name] = int((model(x_adv).argmax(1) == y).sum())
+        into.survivors[name] = int((model(x_adv).argmax(1) == y).sum())
         return x_adv
 
     return perturb
@@ -123,19 +123,19 @@ def run(setting: Setting) -> str:
 
 @dataclass(frozen=True)
 class Floor:
-    """What the images that stand in the end cost any program: every step of every attack, in passes of the model."""
+    """What the images that survive in the end cost any program: every step of every attack, in passes of the model."""
 
     flops: float
     peak: float  # per second, of matrix products
     passes: float  # per second, of the passes that classwise makes
 
     @classmethod
-    def measure(cls, model: nn.Module, x: Tensor, standing: int) -> Floor:
+    def measure(cls, model: nn.Module, x: Tensor, survivors: int) -> Floor:
         workers = choose_workers(torch.device("cpu"))
         _, folded = subjects_of(SPEC, model, x, workers)
         forward = sum(passes(attack) for attack in attack_files.parse(["autoattack"]).values())
         peak = max(peak_flops(1), peak_flops(workers))
-        return cls(standing * forward * folded.flops / 2, peak, folded.measure(workers) * folded.flops)
+        return cls(survivors * forward * folded.flops / 2, peak, folded.measure(workers) * folded.flops)
 
     def note(self, reference: float) -> str:
         """`reference`: the seconds the reference took."""
@@ -176,4 +176,4 @@ def _row(attack: str, ours: Evaluation, theirs: Evaluation) -> list[str]:
         seconds = side.seconds[attack]
         cells += [f"{statistics.median(seconds):.1f}", f"{min(seconds):.1f}–{max(seconds):.1f}"]
     ratio = statistics.median(theirs.seconds[attack]) / statistics.median(ours.seconds[attack])
-    return [*cells, f"{ratio:.2f}", str(ours.standing[last]), str(theirs.standing[last])]
+    return [*cells, f"{ratio:.2f}", str(ours.survivors[last]), str(theirs.survivors[last])]

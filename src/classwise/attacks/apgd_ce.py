@@ -5,7 +5,7 @@
     x_{t+1} = Π(x_t + a (v_{t+1} − x_t) + (1 − a)(x_t − x_{t−1})),    a = 0.75, in the first step 1
 
 η begins at 2ε. The iterations are cut into windows, the first of 22 %, each 3 % shorter than the one before, none
-below 6 %. At the end of a window of k iterations η is halved, and the search goes on from the best point so far, if
+below 6 %. At the end of a window of k iterations η is halved, and the search continues from the best point so far, if
 
     1.  f rose in at most ρk of the window's steps, or
     2.  η was not halved at the last such check, and the best f has not grown since.

@@ -16,7 +16,7 @@ adversarial training come from.
 
 Departures: every example of a batch is in loops of its own. The label attacked is the true one; the code takes the
 model's answer, and attacks only where the two agree. From ten constants on the code tries the upper bound last; here
-the search goes on.
+the search continues.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Cw(Attack):
         return last | (now & stalled), torch.where(now, loss, rows["checked"])
 
     def _next_level(self, rows: Rows, ended: Tensor) -> Rows:
-        """The rows that have `ended` a minimisation go on: with a smaller τ if they found a point, else with another
+        """The rows that have `ended` a minimisation continue: with a smaller τ if they found a point, else with another
         constant, and in both cases with a new Adam."""
         found, tau, x = rows["found"], rows["tau"], _pixels(rows["w"])
         smaller = self.tau_decay * torch.minimum(tau, LINF.norm(x - _reconstructed(rows["x"])))

@@ -1,7 +1,7 @@
 """FAB, the fast adaptive boundary attack (Croce and Hein, ICML 2020): seeks the nearest misclassified point.
 
 At x' every difference of logits f_j = z_j − z_y is replaced by its linearisation; the class whose plane {f_j = 0} is
-nearest, by |f_j(x')| / ‖∇f_j(x')‖ in the dual norm, is gone for. With d_1 and d_2 the steps from x' and from x to the
+nearest, by |f_j(x')| / ‖∇f_j(x')‖ in the dual norm, is the target. With d_1 and d_2 the steps from x' and from x to the
 nearest point of that plane in the pixel box (classwise.attacks.hyperplane) and a_i = ‖d_i‖:
 
     α  = min(a_1 / (a_1 + a_2), α_max)

@@ -12,7 +12,7 @@ Settings go to the attack's constructor (or the function). The radius, the norm 
 where it takes them and they are not given; so is ART's step size, with a quarter of the radius, because its default is
 larger than the usual radii. Images lie in [0,1].
 
-What comes back is taken as it is: the judge of the audit finds out whether it is inside the ball and the pixel range
+What comes back is taken as it is: the audit itself checks whether it is inside the ball and the pixel range
 and truly misclassified, as for every attack. Libraries draw from the global random states: those are put aside for the
 call, seeded from the batch's first example and put back, one batch at a time. So a run can be repeated, but unlike ours
 these attacks depend on how the data is cut into batches.

@@ -4,7 +4,7 @@
     x_{t+1} = Π(x_t + α · sign ∇_{x'} KL(p(x) ‖ p(x_t)))          (for l2: ∇/‖∇‖₂ instead of the sign)
 
 The label plays no part. p(x) does not change during the attack and is computed once; the official code computes it
-anew at every step, with the same result. `clamp=false` leaves the start where it falls, as that code does.
+again at every step, with the same result. `clamp=false` leaves the start where it falls, as that code does.
 """
 
 from __future__ import annotations

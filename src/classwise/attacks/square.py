@@ -124,7 +124,7 @@ def _stripes(rows: Rows) -> Tensor:
 
 
 def _pyramids(rows: Rows) -> Tensor:
-    """x plus a perturbation of length ε: a grid of η's, each lying or standing and with a sign per channel."""
+    """x plus a perturbation of length ε: a grid of η's, each horizontal or vertical and with a sign per channel."""
     x = rows["x"]
     channels, height, width = x.shape[1:]
     side = max(min(height, width) // _GRID, 1)
@@ -182,11 +182,11 @@ def _offsets(corner: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
     return rows - corner[:, :1], columns - corner[:, 1:]
 
 
-def _lookup(table: Tensor, level: Tensor, corner: Tensor, standing: Tensor, height: int, width: int) -> Tensor:
-    """Each example's η laid into its window, transposed unless `standing`; outside the window it means nothing."""
+def _lookup(table: Tensor, level: Tensor, corner: Tensor, upright: Tensor, height: int, width: int) -> Tensor:
+    """Each example's η laid into its window, transposed unless `upright`; outside the window it means nothing."""
     down, across = (at.clamp(0, table.shape[1] - 1) for at in _offsets(corner, height, width))
-    down, across, stands = down[:, :, None], across[:, None, :], standing[:, None, None]
-    picked = table[level[:, None, None], torch.where(stands, down, across), torch.where(stands, across, down)]
+    down, across, keep = down[:, :, None], across[:, None, :], upright[:, None, None]
+    picked = table[level[:, None, None], torch.where(keep, down, across), torch.where(keep, across, down)]
     return picked[:, None]
 
 

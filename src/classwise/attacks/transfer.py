@@ -3,9 +3,9 @@
     x'_k = attack(surrogate_k, x, y, ε),    k = 1…K
 
 Black-box in the strictest sense (Papernot et al. 2016), and the usual test for masked gradients: where it breaks what
-a white-box attack leaves standing, that one was misled. As usual PGD-20 with the true labels is what crafts; the point
+a white-box attack could not, that one was misled. As usual PGD-20 with the true labels is what crafts; the point
 it ends with is tried, since one that fools the surrogate more surely also transfers better. Several surrogates, or
-several restarts of the attack, are tried one after the other on what still stands.
+several restarts of the attack, are tried one after the other on the survivors.
 
     transfer:model=resnet-18,weights=plain.pt
     transfer:model=[(resnet:width=16,blocks=[1, 1]), vgg-16],weights=[a.pt, b.pt],attack=(pgd:steps=50,step=0.003)
@@ -88,7 +88,7 @@ class Transfer(OneShot):
         if len(attacks_in(self.attack)) != 1 or isinstance(self.crafting, Transfer):
             raise UserError(f"transfer crafts with one attack, such as pgd-20; got attack={self.attack}.")
         self.named()
-        if self.store is not None and not all(_told_apart(model) for model in self.surrogates):
+        if self.store is not None and not all(_has_fingerprint(model) for model in self.surrogates):
             raise UserError("store needs surrogates that are torch modules: their weights say which points are theirs.")
 
     @property
@@ -178,7 +178,7 @@ def _fingerprint(model: nn.Module) -> str:
     return whole.hexdigest()[:16]
 
 
-def _told_apart(model: Model) -> bool:
+def _has_fingerprint(model: Model) -> bool:
     return isinstance(model, Surrogate) and bool(model.fingerprint)
 
 

@@ -119,7 +119,7 @@ def pass_seconds(model: Model, example: Tensor, gradient: bool) -> float:
 def along(evaluation: Evaluation, curve: Mapping[str, float]) -> Evaluation:
     """The evaluation with every attack at every radius of the curve, the smallest radius first.
 
-    What was broken at a smaller radius is broken at a larger one, so each attack goes on from its predecessor.
+    What was broken at a smaller radius is broken at a larger one, so each attack continues from its predecessor.
     """
     attacks: dict[str, Attack] = {}
     infos = {CLEAN: evaluation.meta.attacks[CLEAN]}
