@@ -46,7 +46,7 @@ def test_numbers_are_those_of_the_features(found: tuple[Path, studies.StudyResul
         np.fill_diagonal(distances, np.inf)
         near = np.argsort(distances, axis=1)[:, :NEIGHBOURS]
         share = (labels[near] == labels[:, None]).mean()
-        assert table.loc[kind, "neighbours of the same kind (%)"] == pytest.approx(100 * share)
+        assert table.loc[kind, "same neighbours (%)"] == pytest.approx(100 * share)
         chance = (PER_CLASS - 1) / (len(labels) - 1)
         assert table.loc[kind, "kappa"] == pytest.approx((share - chance) / (1 - chance))
 

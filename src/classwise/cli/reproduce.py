@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from classwise.cli.studies import Common, finish, run, show_plan, with_common
+from classwise.cli.studies import Common, run, show_plan, with_common
 from classwise.core.errors import UserError
 from classwise.core.format import duration
 
@@ -45,9 +45,7 @@ def reproduce(
     if common.dry_run:
         _show_reproduction(plan, folder, common)
         return
-    result = run(plan.study, folder, common)
-    title = f"{plan.item.title} ({name}, {scale} scale)"
-    finish(reproductions.with_printed_numbers(plan, result), folder, title, {"paper": plan.item.citation})
+    run(plan, folder, common)
 
 
 def _show_list() -> None:
@@ -79,8 +77,8 @@ def _show_reproduction(plan: ReproductionPlan, folder: Path, common: Common) -> 
     from classwise.studies.reproduction import cost
     from classwise.studies.runner.graph import Graph
 
-    counted = cost.seconds(Graph.of(plan.study.jobs()))
-    show_plan(plan.study, folder, common, counted=counted, budget=0.0)
+    counted = cost.seconds(Graph.of(plan.jobs()))
+    show_plan(plan, folder, common, counted=counted, budget=0.0)
     console = Console()
     console.print("Times are counted, to a factor of two.", style="dim")
     if plan.differs:

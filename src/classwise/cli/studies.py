@@ -126,7 +126,7 @@ def study(
     if common.dry_run:
         show_plan(chosen, folder, common)
         return
-    finish(run(chosen, folder, common), folder, chosen.title, dataclasses.asdict(chosen))
+    run(chosen, folder, common)
 
 
 class StudyCommand(TyperCommand):
@@ -190,13 +190,13 @@ def _options(arguments: Sequence[str], name: str) -> dict[str, Any]:
     return {key: values[0] if len(values) == 1 else values for key, values in found.items()}
 
 
-def run(chosen: Study, folder: Path, common: Common) -> StudyResult:
-    """Do the jobs of a study and what it makes of them."""
-    from classwise.studies.runner.study import run_jobs
+def run(chosen: Study, folder: Path, common: Common) -> None:
+    """Run a study, write its result and show it."""
+    from classwise import studies
 
     with _watching(common.progress) as watch:
         try:
-            return run_jobs(
+            result = studies.run(
                 chosen,
                 folder,
                 environment=common.environment,
@@ -209,6 +209,7 @@ def run(chosen: Study, folder: Path, common: Common) -> StudyResult:
         except KeyboardInterrupt as stop:
             Console(stderr=True).print(f"stopped; the same command resumes in {escape(str(folder))}.", soft_wrap=True)
             raise typer.Exit(exit_code(stop)) from None
+    _show(result, folder)
 
 
 @contextlib.contextmanager
@@ -254,12 +255,11 @@ def show_plan(
     show(found, common.resources)
 
 
-def finish(result: StudyResult, folder: Path, title: str, settings: Mapping[str, object]) -> None:
-    """Write what a study came to, and show it."""
+def _show(result: StudyResult, folder: Path) -> None:
+    """The tables of a study and its verdicts."""
     from classwise.show import tables
-    from classwise.studies.runner.result import shown, words, write
+    from classwise.studies.runner.result import shown, words
 
-    write(result, folder, title, settings)
     console = Console()
     for name, frame in result.tables.items():
         console.print(f"\n[bold]{escape(name.replace('_', ' '))}[/]")

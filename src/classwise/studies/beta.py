@@ -10,6 +10,7 @@ gain.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,19 +26,7 @@ from classwise.studies.shared import over_seeds
 from classwise.studies.shared.over_seeds import change_of, points
 from classwise.studies.shared.temperature_sweep import PAPERS_ATTACK, is_the_papers
 from classwise.studies.shared.together import RANKS, halves, smallest
-from classwise.studies.shared.variants import (
-    Variant,
-    Variants,
-    check_sweep,
-    chosen,
-    class_values,
-    in_percent,
-    one_value,
-    sweep_chart,
-    sweep_rows,
-    swept,
-    with_setting,
-)
+from classwise.studies.shared.variants import Variant, Variants, check_sweep, class_setting, class_values, sweep_result
 from classwise.studies.shared.verdicts import classes, images, tails
 
 
@@ -54,34 +43,24 @@ class Beta(Variants):
     beta: tuple[float, ...] = (0.5, 2.0, 6.0)
 
     def variants(self) -> list[Variant]:
-        recipe = with_setting(self.recipe, self.set, "beta")
-        names, base = chosen(recipe, self.class_name), one_value(recipe, "beta")
+        names, base = class_setting(self.recipe, self.set, "beta", self.class_name)
         check_sweep("beta", (*self.beta, base))
         changed = {value: (class_values("beta", names, value, base),) for value in self._values(base) if value != base}
         return [Variant(f"beta-{value:g}", self.recipe, changed.get(value, ())) for value in self._values(base)]
 
     def result(self, done: Done) -> StudyResult:
-        recipe = with_setting(self.recipe, self.set, "beta")
-        names, base = chosen(recipe, self.class_name), one_value(recipe, "beta")
+        names, base = class_setting(self.recipe, self.set, "beta", self.class_name)
         rows = [self.rows(done, variant) for variant in self.variants()]
         runs = dict(zip(self._values(base), rows, strict=True))
-        changes = {value: over_seeds.changes(runs[base], own) for value, own in runs.items() if value != base}
-        partners = _partners(runs[base], names)
-        lowest = min(runs)
-        ranking = _ranking(changes[lowest] if lowest < base else None, partners)
-        shown = pd.concat([in_percent(table).assign(beta=value) for value, table in changes.items()])
-        title = f"β of {' and '.join(names)}"
+        partners, lowest = _partners(runs[base], names), min(runs)
         highlight = [*names, partners.index[0]] if len(partners) else names
-        return StudyResult(
-            {
-                "robustness": swept(runs, "beta"),
-                "changes": shown[["beta", *(column for column in shown if column != "beta")]].reset_index(drop=True),
-                "partners": ranking,
-            },
-            {"sweep": sweep_chart(runs, title, highlight)},
-            _claims(runs, names, lowest, base) if lowest < base else (),
-            self.notes(),
-            {"sweep": sweep_rows(runs, title)},
+        found = sweep_result(runs, base, "beta", f"β of {' and '.join(names)}", highlight)
+        ranking = _ranking(over_seeds.changes(runs[base], runs[lowest]) if lowest < base else None, partners)
+        return dataclasses.replace(
+            found,
+            tables={**found.tables, "partners": ranking},
+            claims=_claims(runs, names, lowest, base) if lowest < base else (),
+            notes=self.notes(),
         )
 
     def notes(self) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from classwise.studies.runner.epochs import kept
 from classwise.studies.runner.graph import StudyJob
 from classwise.studies.runner.models_under_study import ModelUnderStudy
 from classwise.studies.runner.result import Claim, Done, StudyResult
-from classwise.studies.shared.together import CV_RATIO, halves, smallest, times
+from classwise.studies.shared.together import CV_RATIO, halves, in_percent, smallest, times
 from classwise.studies.shared.under_attack import UnderAttack
 from classwise.studies.shared.verdicts import Sample, classes, either, exceeds, falls_short, images
 from classwise.training.history import accuracies
@@ -239,18 +239,12 @@ def _spread(model: ModelUnderStudy, audit: Audit) -> Iterator[dict[str, str | fl
             "model": model.name,
             "accuracy": kind,
             "n": mean.support,
-            "average (%)": 100 * mean.value,
-            "low": 100 * mean.low,
-            "high": 100 * mean.high,
+            **in_percent("average", mean, ""),
             "worst class": lowest.name,
-            "worst (%)": 100 * lowest.value,
-            "worst low": 100 * lowest.low,
-            "worst high": 100 * lowest.high,
+            **in_percent("worst", lowest),
             "CV (%²)": cv.compute(rows),
             "CV without sampling noise (%²)": widening.unbiased(rows),
-            "MCD (%)": 100 * gap.value,
-            "MCD low": 100 * gap.low,
-            "MCD high": 100 * gap.high,
+            **in_percent("MCD", gap),
         }
 
 
@@ -258,10 +252,7 @@ def _classes(model: ModelUnderStudy, audit: Audit) -> pd.DataFrame:
     table = pd.DataFrame({"data": model.data, "model": model.name, "class": list(audit.records.class_names)})
     for kind, rows in _kinds(audit).items():
         found = accuracy.compute(rows)
-        table["n"] = found.support
-        table[f"{kind} (%)"], table[f"{kind} low"], table[f"{kind} high"] = (
-            100 * part for part in (found.values, found.low, found.high)
-        )
+        table = table.assign(n=found.support, **in_percent(kind, found))
     return table
 
 

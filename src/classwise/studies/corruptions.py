@@ -32,7 +32,7 @@ from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
 from classwise.studies.runner.work import Environment
 from classwise.studies.shared import extremes
-from classwise.studies.shared.together import RANKS, halves, smallest
+from classwise.studies.shared.together import RANKS, halves, in_percent, smallest
 from classwise.studies.shared.verdicts import LEVEL, Ruling, Sample, either, exceeds, images, tails, undecided
 from classwise.studies.shared.verdicts import classes as classes_of
 
@@ -127,9 +127,7 @@ def _by_class(name: str, right: pd.DataFrame, audit: Audit) -> pd.DataFrame:
             "class": classes,
             "n": clean.support,
             "clean (%)": 100 * clean.values,
-            "robust (%)": 100 * robust.values,
-            "robust low": 100 * robust.low,
-            "robust high": 100 * robust.high,
+            **in_percent("robust", robust),
             "corrupted (%)": 100 * _mean_by_class(right, classes).to_numpy(),
         }
     )
@@ -184,7 +182,7 @@ def _claims(name: str, right: pd.DataFrame, audit: Audit) -> Iterator[Claim]:
     names, rows = list(audit.records.class_names), audit.rows()
     robust, mean = accuracy.compute(rows).values, _mean_by_class(right, names)
     found = rank_test(mean.to_numpy(), robust)
-    sample = (images(min(smallest(rows), _smallest(right))), classes_of(found.n))
+    sample = (images(min(smallest(rows), int(right.loc[right["n"] > 0, "n"].min()))), classes_of(found.n))
     halved = _between_halves(right, rows)
     yield Claim(
         _SOURCE,
@@ -227,10 +225,6 @@ def _between_halves(right: pd.DataFrame, rows: Records) -> Correlation | None:
     first = accuracy.compute(halves([rows])[0][0]).values
     second = right.assign(accuracy=intervals.ratio(right["correct_second"].to_numpy(), right["n_second"].to_numpy()))
     return rank_test(_mean_by_class(second, rows.class_names).to_numpy(), first)
-
-
-def _smallest(right: pd.DataFrame) -> int:
-    return int(right.loc[right["n"] > 0, "n"].min())
 
 
 def second_half(labels: Array, positions: Array) -> Array:

@@ -25,7 +25,7 @@ from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.shared import over_seeds
 from classwise.studies.shared.over_seeds import AVERAGE, change_of, points
 from classwise.studies.shared.together import CV_RATIO, smallest, times
-from classwise.studies.shared.variants import Variant, Variants, chosen, in_percent, with_setting
+from classwise.studies.shared.variants import Variant, Variants, changes_in_percent, chosen, with_setting
 from classwise.studies.shared.verdicts import either, falls_short, images, omnibus
 
 _SOURCE = "benz2020:section3.3"
@@ -65,7 +65,7 @@ class CriticalClass(Variants):
             for variant in others:
                 rows = self.rows(done, variant, attack)
                 levels.append({"accuracy": kind, "training": variant.name, **over_seeds.level(rows, start)})
-                shown = in_percent(over_seeds.changes(start, rows)).rename(columns={"robust (%)": "now (%)"})
+                shown = changes_in_percent(over_seeds.changes(start, rows)).rename(columns={"robust (%)": "now (%)"})
                 shown.insert(0, "training", variant.name)
                 shown.insert(0, "accuracy", kind)
                 changes.append(shown)

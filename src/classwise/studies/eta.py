@@ -93,10 +93,10 @@ def _claims(base: Sequence[Records], runs: Mapping[float, Sequence[Records]]) ->
     for eta, rows in runs.items():
         gain = over_seeds.worst_change(base, rows)
         text = f"WAT with η = {eta:g} has a more robust worst class than TRADES."
-        claims.append(Claim(source, text, over_seeds.worst_rises(gain, len(rows)), f"worst class {points(gain)}"))
+        claims.append(Claim(source, text, over_seeds.rises(gain, len(rows), worst=True), f"worst class {points(gain)}"))
     gain = over_seeds.worst_change(runs[least], runs[most])
     cost = change_of(over_seeds.changes(runs[least], runs[most]))
     text = "A larger η raises the worst class and lowers the average."
-    ruling = all_held(over_seeds.worst_rises(gain, len(base)), over_seeds.falls(cost, len(base)))
+    ruling = all_held(over_seeds.rises(gain, len(base), worst=True), over_seeds.falls(cost, len(base)))
     numbers = f"η {least:g} to {most:g}: worst class {points(gain)}; average {points(cost)}"
     return [*claims, Claim(source, text, ruling, numbers)]

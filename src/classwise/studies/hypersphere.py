@@ -135,7 +135,9 @@ def _gains(name: str, sweeps: Mapping[str, Sweep]) -> list[dict[str, Any]]:
         of_base, of_own = base.best(sound), own.best(sound)
         level = 1 - 0.05 / len(own.grid) ** 2
         chosen = f"1/T = {of_own:g} (base: {of_base:g})"
-        rows.append(_gain(name, variant, _BEST, chosen, base.rows[of_base, sound], own.rows[of_own, sound], level))
+        rows.append(
+            _gain(name, variant, _BEST, chosen, base.rows[of_base, sound], own.rows[of_own, sound], level=level)
+        )
         rows.append(_gain(name, variant, _ANY, "", _worst(base, sound), _worst(own, sound)))
     return rows
 

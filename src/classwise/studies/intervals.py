@@ -20,7 +20,7 @@ from classwise.show import figures
 from classwise.show.figures import intervals as figure
 from classwise.studies.runner.graph import StudyJob
 from classwise.studies.runner.result import Claim, Done, StudyResult
-from classwise.studies.shared.together import smallest
+from classwise.studies.shared.together import in_percent, smallest
 from classwise.studies.shared.under_attack import UnderAttack
 from classwise.studies.shared.verdicts import either, exceeds, images
 
@@ -59,14 +59,10 @@ class Intervals(UnderAttack):
             "model": name,
             "classes": len(accuracy.seen(rows)),
             "n": mean.support,
-            "average (%)": 100 * mean.value,
-            "low": 100 * mean.low,
-            "high": 100 * mean.high,
+            **in_percent("average", mean, ""),
             "worst class": lowest.name,
             "worst (%)": 100 * lowest.value,
-            "MCD (%)": 100 * gap.value,
-            "MCD low": 100 * gap.low,
-            "MCD high": 100 * gap.high,
+            **in_percent("MCD", gap),
             "CV (%²)": cv.compute(rows),
             "CV without sampling noise (%²)": widening.unbiased(rows),
             "intervals": sum(number > 0 for number in figure.count(accuracy.seen(rows), self.bins)),

@@ -23,7 +23,7 @@ from classwise.show.figures.style import Chart
 from classwise.stats.intervals import Array, ratio
 from classwise.studies.runner.graph import StudyJob
 from classwise.studies.runner.result import Claim, Done, StudyResult
-from classwise.studies.shared.together import EXACT, exact, smallest
+from classwise.studies.shared.together import EXACT, exact, of_models, smallest
 from classwise.studies.shared.under_attack import UnderAttack
 from classwise.studies.shared.verdicts import exceeds, images, tails
 
@@ -60,8 +60,8 @@ class Relations(UnderAttack):
         return StudyResult(
             {
                 "relations": found,
-                "pairs": _below({name: _pairs(rows) for name, rows in attacked.items()}),
-                "groups": _below({name: self._groups(rows) for name, rows in attacked.items()}),
+                "pairs": of_models({name: _pairs(rows) for name, rows in attacked.items()}),
+                "groups": of_models({name: self._groups(rows) for name, rows in attacked.items()}),
             },
             _charts(audits),
             [claim for name, rows in attacked.items() for claim in _claims(name, rows)],
@@ -108,11 +108,6 @@ class Relations(UnderAttack):
                 }
             )
         return pd.DataFrame(table)
-
-
-def _below(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Tables of several models as one, the model's name in the first column."""
-    return pd.concat(tables.values(), keys=tables, names=["model"]).reset_index("model").reset_index(drop=True)
 
 
 def _pairs(rows: Records) -> pd.DataFrame:

@@ -36,7 +36,7 @@ from classwise.studies.runner.graph import DeriveJob, StudyJob
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
 from classwise.studies.runner.work import Environment
-from classwise.studies.shared.together import mean_interval
+from classwise.studies.shared.together import mean_interval, of_models
 from classwise.studies.shared.verdicts import exceeds, falls_short, images, undecided
 
 _SOURCE = "tian2020:figure8"
@@ -77,13 +77,13 @@ class Tsne(OfModels):
     def result(self, done: Done) -> StudyResult:
         names = [model.name for model in self.models()]
         maps = {name: done.table(f"{name}-map", "map.csv").astype({"class": str}) for name in names}
-        means = pd.concat([separation(own).assign(model=name) for name, own in maps.items()], ignore_index=True)
-        classes = pd.concat([by_class(own).assign(model=name) for name, own in maps.items()], ignore_index=True)
+        means = of_models({name: separation(own) for name, own in maps.items()})
+        classes = of_models({name: by_class(own) for name, own in maps.items()})
         charts = {
             "map" if len(names) == 1 else f"map_{name}": figures.styled(figure.draw(own)) for name, own in maps.items()
         }
         return StudyResult(
-            {"separation": _model_first(means), "classes": _model_first(classes)},
+            {"separation": means, "classes": classes},
             charts,
             [claim for name in names for claim in _claims(name, means[means["model"] == name])],
             ["The paper shows only the map; the numbers are those of the feature space, whose distances matter."],
@@ -169,10 +169,6 @@ def _claims(name: str, means: pd.DataFrame) -> list[Claim]:
             ruling = test(low, high, _HALFWAY, test="Student's t over the images", sample=images(n, "images"))
             found.append(Claim(_SOURCE, text, ruling, numbers))
     return found
-
-
-def _model_first(table: pd.DataFrame) -> pd.DataFrame:
-    return table[["model", *(column for column in table.columns if column != "model")]]
 
 
 def mapped(

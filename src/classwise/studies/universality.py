@@ -186,7 +186,7 @@ def agreements(runs: Runs, seed: int = 0) -> pd.DataFrame:
         seen = np.isfinite(means[[i, j]]).all(axis=0)
         first, second = means[i, seen], means[j, seen]
         tied = np.ptp(first) == 0 or np.ptp(second) == 0
-        low, high = interval(_correlations(ranks[:, i], ranks[:, j]))
+        low, high = interval((ranks[:, i] * ranks[:, j]).sum(axis=-1))
         rows.append(
             {
                 "first": names[i],
@@ -238,7 +238,7 @@ def same_order(runs: Runs, name: str, seed: int = 0) -> Claim:
     p, p_less = _agreement_test(one, other, seed)
     ranks = _centred_ranks(_means(runs)[None])[0]
     pairs = list(itertools.combinations(range(len(runs)), 2))
-    mean = float(np.mean([_correlations(ranks[i], ranks[j]) for i, j in pairs]))
+    mean = float(np.mean([(ranks[i] * ranks[j]).sum(axis=-1) for i, j in pairs]))
     agreement = f"mean ρ {mean:.2f}" if np.isfinite(mean) else "ρ is undefined: the classes of a training are equal"
     sample = (images(smallest(*every)), classes_of(ranks.shape[1]))
     test = "permutation of the classes between two halves of the images"
@@ -282,7 +282,3 @@ def _centred_ranks(values: Array) -> Array:
     ranks = ranks - ranks.mean(axis=-1, keepdims=True)
     with np.errstate(invalid="ignore"):
         return np.asarray(ranks / np.linalg.norm(ranks, axis=-1, keepdims=True))
-
-
-def _correlations(one: Array, other: Array) -> Array:
-    return np.asarray((one * other).sum(axis=-1))

@@ -9,6 +9,7 @@ gains 23.1 points and the average loses 0.09, beyond it both decrease.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,22 +18,9 @@ import pandas as pd
 from classwise.core.errors import UserError
 from classwise.core.records import Records
 from classwise.studies.runner.result import Claim, Done, StudyResult
-from classwise.studies.shared import over_seeds
+from classwise.studies.shared import over_seeds, variants
 from classwise.studies.shared.over_seeds import change_of, points
-from classwise.studies.shared.variants import (
-    Variant,
-    Variants,
-    check_sweep,
-    chosen,
-    class_values,
-    classes_of,
-    in_percent,
-    one_value,
-    sweep_chart,
-    sweep_rows,
-    swept,
-    with_setting,
-)
+from classwise.studies.shared.variants import Variant, Variants, class_setting, class_values, sweep_result
 from classwise.studies.shared.verdicts import all_held
 
 _LITTLE = 0.01  # the loss of the average, as a fraction, that counts as small
@@ -52,9 +40,9 @@ class Weight(Variants):
     num_classes: int | None = None
 
     def variants(self) -> list[Variant]:
-        recipe = with_setting(self.recipe, self.set, "weight")
-        names, scale, classes = chosen(recipe, self.class_name), one_value(recipe, "weight"), self._classes()
-        check_sweep("weight", (*self.weight, 1.0), most=classes / len(names))
+        names, scale = class_setting(self.recipe, self.set, "weight", self.class_name)
+        classes = self._classes()
+        variants.check_sweep("weight", (*self.weight, 1.0), most=classes / len(names))
         made = []
         for value in self._values():
             others = scale * (classes - value * len(names)) / max(classes - len(names), 1)
@@ -63,30 +51,20 @@ class Weight(Variants):
         return made
 
     def result(self, done: Done) -> StudyResult:
-        names = chosen(with_setting(self.recipe, self.set, "weight"), self.class_name)
+        names, _ = class_setting(self.recipe, self.set, "weight", self.class_name)
         rows = [self.rows(done, variant) for variant in self.variants()]
         runs = dict(zip(self._values(), rows, strict=True))
-        tables = {value: over_seeds.changes(runs[1.0], own) for value, own in runs.items() if value != 1}
-        title = f"weight of {' and '.join(names)}"
-        shown = pd.concat([in_percent(table).assign(weight=value) for value, table in tables.items()])
-        return StudyResult(
-            {
-                "weights": pd.DataFrame([{"weight": v, **over_seeds.level(r, runs[1.0])} for v, r in runs.items()]),
-                "robustness": swept(runs, "weight"),
-                "changes": shown[["weight", *(column for column in shown if column != "weight")]],
-            },
-            {"sweep": sweep_chart(runs, title, None)},
-            _claims(runs, names),
-            self.notes(),
-            {"sweep": sweep_rows(runs, title)},
-        )
+        found = sweep_result(runs, 1.0, "weight", f"weight of {' and '.join(names)}")
+        levels = pd.DataFrame([{"weight": v, **over_seeds.level(r, runs[1.0])} for v, r in runs.items()])
+        tables = {"weights": levels, **found.tables}
+        return dataclasses.replace(found, tables=tables, claims=_claims(runs, names), notes=self.notes())
 
     def _values(self) -> list[float]:
         return sorted({*self.weight, 1.0})
 
     def _classes(self) -> int:
-        recipe = with_setting(self.recipe, self.set, "weight")
-        known = classes_of(recipe)
+        recipe = variants.with_setting(self.recipe, self.set, "weight")
+        known = variants.classes_of(recipe)
         if known is None and self.num_classes is None:
             raise UserError(f"{recipe.data.name} does not say how many classes it has: give --num-classes.")
         return self.num_classes or len(known or ())
@@ -110,7 +88,7 @@ def _claims(runs: Mapping[float, Sequence[Records]], names: Sequence[str]) -> li
         Claim(
             source,
             f"Some weight on {own} improves the worst class, and the average loses less than a point.",
-            all_held(over_seeds.worst_rises(gain, seeds), over_seeds.rises(cost, seeds, -_LITTLE)),
+            all_held(over_seeds.rises(gain, seeds, worst=True), over_seeds.rises(cost, seeds, -_LITTLE)),
             f"weight {least:g} to {middle:g}: worst class {points(gain)}; average {points(cost)}",
         )
     )
@@ -121,7 +99,7 @@ def _claims(runs: Mapping[float, Sequence[Records]], names: Sequence[str]) -> li
             Claim(
                 source,
                 f"Even more weight on {own} lowers both the worst class and the average.",
-                all_held(over_seeds.worst_falls(drop, seeds), over_seeds.falls(loss, seeds)),
+                all_held(over_seeds.falls(drop, seeds, worst=True), over_seeds.falls(loss, seeds)),
                 f"weight {middle:g} to {most:g}: worst class {points(drop)}; average {points(loss)}",
             )
         )

@@ -92,7 +92,9 @@ def test_without_time_to_probe_what_is_counted_counts(probes: list[str], tmp_pat
         "t1": "took", "t2": "counted", "t3": "unknown", "norms": "unknown",
     }  # fmt: skip
     assert rows.set_index("job").loc["t2", "seconds"] == 7
-    assert totals(rows, 1) == Totals(7.0, 7.0, 7.0, pytest.approx(math.nan, nan_ok=True), 2)
+    assert totals(rows, 1) == Totals(
+        alone=7.0, together=7.0, chain=7.0, megabytes=pytest.approx(math.nan, nan_ok=True), unknown=2
+    )
 
 
 def test_probes_stop_when_their_time_together_is_spent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

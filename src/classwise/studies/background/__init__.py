@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-
-import pandas as pd
 
 from classwise.core.errors import UserError, index_of, unknown
 from classwise.core.meta import Protocol
@@ -26,7 +24,7 @@ from classwise.studies.background.pictures import GRABCUT
 from classwise.studies.background.views import ORIGINAL, View, chosen_class, read_views, views
 from classwise.studies.runner.graph import DeriveJob, StudyJob
 from classwise.studies.runner.models_under_study import ModelUnderStudy, from_recipe
-from classwise.studies.runner.result import Done, StudyResult
+from classwise.studies.runner.result import Done, StudyResult, merged
 from classwise.studies.runner.study import OfModels
 from classwise.studies.shared.temperature_sweep import PAPERS_ATTACK, is_the_papers
 from classwise.studies.shared.together import require_same_setting
@@ -85,18 +83,10 @@ class Background(OfModels):
             parts += [digits.result(audits), pictures.chart(_DIGITS, pictures.read(done.folder(_DIGITS)))]
         if self._has_white:
             parts.append(self._white(done))
-        return StudyResult(
-            {name: table for part in parts for name, table in part.tables.items()},
-            {name: chart for part in parts for name, chart in part.figures.items()},
-            [claim for part in parts for claim in part.claims],
-            [note for part in parts for note in part.notes],
-            merged([part.data for part in parts]),
-        )
+        return merged([("", part) for part in parts])
 
     def _audit(self, model: ModelUnderStudy, suffix: str, attack: str, per_class: int | None = None) -> StudyJob:
         return model.audit(suffix, [attack], per_class=per_class, seed=self.seed, protocol=self.protocol)
-
-    # ---- digits that share a background ------------------------------------------------------------------------------
 
     @property
     def _has_mnist(self) -> bool:
@@ -119,8 +109,6 @@ class Background(OfModels):
             ]
         shown = {pairing: f"coloured:of={grey},colours={pairing}" for pairing in self._pairings}
         return [*made, DeriveJob(_DIGITS, f"{pictures.__name__}:take_digits", {"data": shown})]
-
-    # ---- another background at inference -----------------------------------------------------------------------------
 
     @property
     def _has_white(self) -> bool:
@@ -218,9 +206,3 @@ class Background(OfModels):
 def _listed(given: Sequence[str]) -> list[str]:
     """Words given several times or separated by commas, each once."""
     return list(dict.fromkeys(part.strip() for text in given for part in text.split(",") if part.strip()))
-
-
-def merged(parts: Sequence[Mapping[str, pd.DataFrame]]) -> dict[str, pd.DataFrame]:
-    """The tables of all parts; those of one name one after the other."""
-    names = dict.fromkeys(name for part in parts for name in part)
-    return {name: pd.concat([part[name] for part in parts if name in part], ignore_index=True) for name in names}

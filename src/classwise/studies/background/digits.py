@@ -32,9 +32,9 @@ from classwise.show import figures
 from classwise.show.figures import background as figure
 from classwise.show.figures.style import Chart
 from classwise.stats import comparisons
-from classwise.stats.intervals import Array, Estimate
+from classwise.stats.intervals import Array
 from classwise.studies.runner.result import Claim, StudyResult
-from classwise.studies.shared.together import EXACT, PAIRED, exact
+from classwise.studies.shared.together import EXACT, PAIRED, exact, in_percent
 from classwise.studies.shared.verdicts import LEVEL, Ruling, all_held, exceeds, falls_short, images, tails
 
 _SOURCE = "tian2021:figure5"
@@ -159,16 +159,12 @@ def _accuracies(clean: Mapping[str, Records], attacked: Mapping[str, Records]) -
             {
                 "trained on": run,
                 "n": natural.support,
-                **_percent("clean", natural),
-                **_percent("robust", robust),
+                **in_percent("clean", natural),
+                **in_percent("robust", robust),
                 "weakest class": attacked[run].class_names[accuracy.compute(attacked[run]).worst],
             }
         )
     return pd.DataFrame(rows)
-
-
-def _percent(name: str, found: Estimate) -> dict[str, float]:
-    return {f"{name} (%)": 100 * found.value, f"{name} low": 100 * found.low, f"{name} high": 100 * found.high}
 
 
 def _chart(run: str, audit: Audit) -> Chart:

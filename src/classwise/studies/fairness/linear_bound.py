@@ -53,7 +53,7 @@ _GAMMAS = 200
 _TINY = 1e-12
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Size:
     """What the bound grows with: W, the radius, the number of pixels d, q, and U."""
 
@@ -64,7 +64,7 @@ class Size:
     spread: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Terms:
     """The bound at some γ, term by term."""
 
@@ -97,7 +97,7 @@ def linear(folder: Path, environment: Environment, data: str, eps: str | float, 
         q = math.inf if p == 1 else 2.0
         largest = float(torch.linalg.vector_norm(weight, p, dim=1).max())
         spread = rademacher(train, q, seed)
-        size = Size(largest, radius, weight.shape[1], q, spread)
+        size = Size(norm=largest, eps=radius, pixels=weight.shape[1], q=q, spread=spread)
         for form, choice in itertools.product(("as stated", "tightened"), ("median margin", "best")):
             gammas = _grid(margins["train"]) if choice == "best" else [_median(margins["train"])]
             found = bound(margins["train"], train.labels, size, gammas, form == "as stated")
@@ -176,7 +176,9 @@ def bound(
         chance = 3 * math.sqrt(math.log(2 * k / delta) / (2 * n))
     at = int((error + (complexity + radius) / np.array(gammas)).argmin())
     gamma = float(gammas[at])
-    return Terms(gamma, float(error[at]), complexity / gamma, radius / gamma, chance)
+    return Terms(
+        gamma=gamma, error=float(error[at]), complexity=complexity / gamma, radius=radius / gamma, chance=chance
+    )
 
 
 def _grid(margins: Array) -> list[float]:

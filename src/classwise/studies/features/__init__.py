@@ -35,7 +35,7 @@ from classwise.studies.runner.graph import DeriveJob, StudyJob
 from classwise.studies.runner.models_under_study import ModelUnderStudy, Setting, from_recipe
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
-from classwise.studies.shared.together import EXACT, HALVES, PAIRED, cv_change, exact, smallest
+from classwise.studies.shared.together import EXACT, HALVES, PAIRED, cv_change, exact, in_percent, of_models, smallest
 from classwise.studies.shared.verdicts import all_held, exceeds, images
 
 _SOURCE = "benz2020:section3.2-features"
@@ -141,12 +141,8 @@ def by_set(clean: Mapping[str, Records], robust: Mapping[str, Records]) -> pd.Da
             {
                 "trained on": kind,
                 "n": total.support,
-                "clean (%)": 100 * total.value,
-                "low": 100 * total.low,
-                "high": 100 * total.high,
-                "robust (%)": 100 * attacked.value,
-                "robust low": 100 * attacked.low,
-                "robust high": 100 * attacked.high,
+                **in_percent("clean", total, ""),
+                **in_percent("robust", attacked),
                 "CV (%²)": cv.compute(own),
                 "MCD (points)": 100 * mcd.compute(own),
                 "worst class": worst.compute(own).name,
@@ -158,20 +154,12 @@ def by_set(clean: Mapping[str, Records], robust: Mapping[str, Records]) -> pd.Da
 
 def by_class(clean: Mapping[str, Records], robust: Mapping[str, Records]) -> pd.DataFrame:
     """One row per set and class, with simultaneous intervals over the classes of a set."""
-    tables = []
+    tables = {}
     for kind in clean:
         own, attacked = (accuracy.compute(runs[kind], simultaneous=True) for runs in (clean, robust))
-        columns = {
-            "clean (%)": own.values,
-            "low": own.low,
-            "high": own.high,
-            "robust (%)": attacked.values,
-            "robust low": attacked.low,
-            "robust high": attacked.high,
-        }
-        front = pd.DataFrame({"trained on": kind, "class": own.class_names, "n": own.support})
-        tables.append(pd.concat([front, 100 * pd.DataFrame(columns)], axis=1))
-    return pd.concat(tables, ignore_index=True)
+        front = pd.DataFrame({"class": own.class_names, "n": own.support})
+        tables[kind] = front.assign(**in_percent("clean", own, ""), **in_percent("robust", attacked))
+    return of_models(tables, "trained on")
 
 
 def claims(clean: Mapping[str, Records], robust: Mapping[str, Records], seed: int = 0) -> list[Claim]:

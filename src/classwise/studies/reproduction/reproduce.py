@@ -1,8 +1,8 @@
 """A table or figure of a paper reproduced: its study at desk or paper scale, printed numbers next to measured ones.
 
     plan = reproduce.plan("tian2021:table1", "desk")       # the study with its options, and what differs
-    result = studies.run(plan.study, "runs/table1")
-    reproduce.beside(plan, result)                        # row, column, printed, ours, difference, misprint
+    result = studies.run(plan, "runs/table1")
+    result.tables["printed_and_measured"]                  # row, column, printed, ours, difference, misprint
 
 The options of a table at each scale are in reproductions.toml, with what differs from the paper; what is printed, and
 what the papers state about how it was made, is in `classwise.published`.
@@ -28,8 +28,8 @@ from classwise.published.numbers import LABELS
 from classwise.studies.reproduction import compared, cost
 from classwise.studies.reproduction.measured import READERS
 from classwise.studies.reproduction.several import Several
-from classwise.studies.runner.graph import Graph
-from classwise.studies.runner.result import StudyResult
+from classwise.studies.runner.graph import Graph, StudyJob
+from classwise.studies.runner.result import Done, StudyResult
 from classwise.studies.runner.study import Study
 
 if sys.version_info >= (3, 11):
@@ -49,14 +49,28 @@ class Differs:
     says: str
 
 
-@dataclass(frozen=True)
-class ReproductionPlan:
-    """How a table or figure is reproduced: the study, and what differs from the paper."""
+@dataclass(frozen=True, kw_only=True)
+class ReproductionPlan(Study):
+    """A table or figure reproduced: a study, the printed numbers next to its own, and what differs from the paper."""
 
     item: published.Item
     study: Study
     data: str = "cifar10"
     differs: tuple[Differs, ...] = ()
+    scale: Scale = "desk"
+
+    def jobs(self) -> list[StudyJob]:
+        return self.study.jobs()
+
+    def result(self, done: Done) -> StudyResult:
+        return with_printed_numbers(self, self.study.result(done))
+
+    @property
+    def title(self) -> str:
+        return f"{self.item.title} ({self.item.id}, {self.scale} scale)"
+
+    def settings(self) -> dict[str, Any]:
+        return {"paper": self.item.citation}
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -93,10 +107,11 @@ def plan(name: str, scale: Scale = "desk") -> ReproductionPlan:
     entry = entries[name]
     listed = [*entry.get("differs", ()), *entry.get({"desk": "small", "paper": "large"}[scale], ())]
     return ReproductionPlan(
-        item,
-        _study(item.study, entry[scale], entry.get("parts", {}).get(scale, {})),
-        entry.get("data", "cifar10"),
-        tuple(shared[each] if isinstance(each, str) else _differs(each) for each in listed),
+        item=item,
+        study=_study(item.study, entry[scale], entry.get("parts", {}).get(scale, {})),
+        data=entry.get("data", "cifar10"),
+        differs=tuple(shared[each] if isinstance(each, str) else _differs(each) for each in listed),
+        scale=scale,
     )
 
 

@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
-from classwise.show.figures.style import Chart
 from classwise.studies.runner.graph import StudyJob
-from classwise.studies.runner.result import Claim, Done, StudyResult
+from classwise.studies.runner.result import Done, StudyResult, merged
 from classwise.studies.runner.study import Study
 
 
@@ -36,16 +33,5 @@ class Several(Study):
         return [job for study in self.parts.values() for job in study.jobs()]
 
     def result(self, done: Done) -> StudyResult:
-        tables: dict[str, pd.DataFrame] = {}
-        charts: dict[str, Chart] = {}
-        claims: list[Claim] = []
-        notes: dict[str, None] = {}
-        data: dict[str, pd.DataFrame] = {}
-        for place, (name, study) in enumerate(self.parts.items()):
-            own, end = study.result(done), f"_{name}" if place else ""
-            tables |= {f"{key}{end}": table for key, table in own.tables.items()}
-            charts |= {f"{key}{end}": chart for key, chart in own.figures.items()}
-            data |= {f"{key}{end}": rows for key, rows in own.data.items()}
-            claims += own.claims
-            notes |= dict.fromkeys(own.notes)
-        return StudyResult(tables, charts, claims, list(notes), data)
+        ends = [f"_{name}" if place else "" for place, name in enumerate(self.parts)]
+        return merged([(end, study.result(done)) for end, study in zip(ends, self.parts.values(), strict=True)])

@@ -21,6 +21,7 @@ from classwise.attacks.pgd import Pgd
 from classwise.attacks.transfer import Transfer
 from classwise.core import spec
 from classwise.core.run_folder import TrainingFolder
+from classwise.core.threat import Threat
 from classwise.data import size
 from classwise.published.paper_settings import StatedAttack
 from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph, StudyJob, TrainJob
@@ -30,7 +31,7 @@ BEST = "best on held-out images"
 _STARTS = {"uniform": "random", "gaussian": "random", "none": "the image"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Used:
     """A model under one attack: its data set and method, and by the papers' keys how it is trained and attacked."""
 
@@ -66,9 +67,10 @@ def _of(job: StudyJob, graph: Graph) -> Iterator[Used]:
     method = "given" if training is None else methods.name_of(recipe.load(training.recipe, training.changes).method)
     name, inside = spec.split(data)
     images = _images(name, options.get("per_class") or inside.get("per_class"))
-    norm = options.get("norm") or "linf"
+    threat = Threat(options.get("norm") or "linf", spec.number(eps))
     for text in ("clean", *given):
-        yield Used(job.name, model, name, method, facts, _attack(text, spec.number(eps), norm, graph), images)
+        own = _attack(text, threat, graph)
+        yield Used(job=job.name, model=model, data=name, method=method, training=facts, attack=own, images=images)
 
 
 def _training_of(model: str, graph: Graph) -> TrainJob | None:
@@ -128,22 +130,22 @@ def _checkpoint(own: recipe.Recipe, model: str) -> int | str:
     return own.train.epochs if which == "last" or own.validate.select == "last" else BEST
 
 
-def _attack(text: str, eps: float, norm: str, graph: Graph) -> StatedAttack:
+def _attack(text: str, threat: Threat, graph: Graph) -> StatedAttack:
     """An attack by the papers' keys; the settings of a transfer attack are those of the attack that crafts."""
     name = spec.leading(spec.split(text)[0])[0].replace("-", "_")
     if name in ("clean", "autoattack"):
-        return StatedAttack(attack=name, eps=eps, norm=norm)
+        return StatedAttack(attack=name, eps=threat.eps, norm=threat.norm)
     own = _parsed(text)
     fields = {part.name: getattr(own, part.name) for part in dataclasses.fields(own)}  # type: ignore[arg-type]
-    made: dict[str, Any] = {"attack": name, "eps": eps, "norm": norm, "settings": fields}
+    made: dict[str, Any] = {"attack": name, "eps": threat.eps, "norm": threat.norm, "settings": fields}
     if isinstance(own, Transfer):
         made["surrogate"] = _surrogate(own.model or "", graph)
-        return StatedAttack(**made, **_steps(own.crafting, eps))
+        return StatedAttack(**made, **_steps(own.crafting, threat.eps))
     if name == "temperature_pgd" and fields["inv_temperature"] == 1 and not fields["sound"]:
         made["attack"] = "pgd"  # as which it is audited
     if name == "nattack":
         made["start"] = "random"
-    return StatedAttack(**made, **_steps(own, eps))
+    return StatedAttack(**made, **_steps(own, threat.eps))
 
 
 @functools.cache

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _UNKNOWN = Measured(math.nan, math.nan, "unknown")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Totals:
     """The remaining time: one job after the other, several at once, and the longest chain of jobs."""
 
@@ -108,11 +108,11 @@ def totals(frame: pd.DataFrame, jobs: int) -> Totals:
     for name in took:  # jobs are in an order in which they can be done
         chain[name] = took[name] + max((chain[other] for other in after[name]), default=0.0)
     return Totals(
-        sum(took.values()),
-        _schedule(took, after, jobs),
-        max(chain.values(), default=0.0),
-        float(left["megabytes"].max()) if len(left) else 0.0,
-        sum(map(math.isnan, needed.values())),
+        alone=sum(took.values()),
+        together=_schedule(took, after, jobs),
+        chain=max(chain.values(), default=0.0),
+        megabytes=float(left["megabytes"].max()) if len(left) else 0.0,
+        unknown=sum(map(math.isnan, needed.values())),
     )
 
 

@@ -61,6 +61,21 @@ class StudyResult:
     data: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
+def merged(parts: Sequence[tuple[str, StudyResult]]) -> StudyResult:
+    """Results as one; the text that goes with each is appended to the names of its tables, figures and data."""
+    frames: dict[str, list[pd.DataFrame]] = {}
+    for end, own in parts:
+        for name, frame in own.data.items():
+            frames.setdefault(f"{name}{end}", []).append(frame)
+    return StudyResult(
+        {f"{name}{end}": table for end, own in parts for name, table in own.tables.items()},
+        {f"{name}{end}": chart for end, own in parts for name, chart in own.figures.items()},
+        [claim for _, own in parts for claim in own.claims],
+        list(dict.fromkeys(note for _, own in parts for note in own.notes)),
+        {name: pd.concat(own, ignore_index=True) for name, own in frames.items()},
+    )
+
+
 @dataclass(frozen=True)
 class Done:
     """The finished jobs of a study, for its tables."""

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from classwise.core.errors import UserError, unknown
 from classwise.core.run_folder import RunFolder
@@ -41,6 +42,10 @@ class Study(abc.ABC):
     def title(self) -> str:
         """The first line of its docstring."""
         return (type(self).__doc__ or "").strip().splitlines()[0].rstrip(".")
+
+    def settings(self) -> dict[str, Any]:
+        """What the page of the result lists: its options."""
+        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,33 +87,7 @@ def run(
     pool: str | Path | None = None,
     watch: Callable[[str, int, int], None] | None = None,
 ) -> StudyResult:
-    """Run a study's jobs and write its result below `out`; the arguments are those of `run_jobs`."""
-    result = run_jobs(
-        study,
-        out,
-        environment=environment,
-        engine_spec=engine_spec,
-        resources=resources,
-        use=use,
-        pool=pool,
-        watch=watch,
-    )
-    write(result, Path(out), study.title, dataclasses.asdict(study))
-    return result
-
-
-def run_jobs(
-    study: Study,
-    out: str | Path,
-    *,
-    environment: Environment | None = None,
-    engine_spec: str = "local",
-    resources: Resources | None = None,
-    use: Mapping[str, str | Path] | None = None,
-    pool: str | Path | None = None,
-    watch: Callable[[str, int, int], None] | None = None,
-) -> StudyResult:
-    """Run a study's jobs below `out`, and return its result.
+    """Run a study's jobs and write its result below `out`.
 
     use: existing run folders by the name of the job they replace; they are copied, and checked to have been made with
         that job's settings.
@@ -127,7 +106,9 @@ def run_jobs(
             for number, name in enumerate(drive(workspace, submit), over + 1):
                 if watch is not None:
                     watch(name, number, len(workspace.graph))
-        return study.result(Done(workspace))
+        result = study.result(Done(workspace))
+        write(result, Path(out), study.title, study.settings())
+    return result
 
 
 def check_given(workspace: Workspace, name: str, given: Path) -> None:

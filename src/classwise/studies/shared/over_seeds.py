@@ -23,7 +23,7 @@ from classwise.core.records import Records
 from classwise.metrics import accuracy, average, cv, difference, mcd, rho, worst
 from classwise.stats import comparisons
 from classwise.stats.intervals import Array, Estimate, ratio
-from classwise.studies.shared.together import BOOTSTRAP, PAIRED, interval, resampled, smallest
+from classwise.studies.shared.together import BOOTSTRAP, PAIRED, in_percent, interval, resampled, smallest
 from classwise.studies.shared.verdicts import LEVEL, Ruling, exceeds, falls_short, images
 
 #: The records of each seed.
@@ -86,24 +86,16 @@ def points(change: Estimate) -> str:
     return f"{100 * change.value:+.1f} points, 95% CI {100 * change.low:+.1f} to {100 * change.high:+.1f}"
 
 
-def rises(change: Estimate, seeds: int, threshold: float = 0.0) -> Ruling:
-    """Whether a class, or the average, changes by more than the threshold."""
-    return exceeds(change.low, change.high, threshold, test=_CHANGE[seeds > 1], sample=images(change.support))
+def rises(change: Estimate, seeds: int, threshold: float = 0.0, worst: bool = False) -> Ruling:
+    """Whether a class, or the average, changes by more than the threshold; worst: of a `worst_change`."""
+    test = (_WORST if worst else _CHANGE)[seeds > 1]
+    return exceeds(change.low, change.high, threshold, test=test, sample=images(change.support))
 
 
-def falls(change: Estimate, seeds: int) -> Ruling:
+def falls(change: Estimate, seeds: int, worst: bool = False) -> Ruling:
     """Whether it loses."""
-    return falls_short(change.low, change.high, test=_CHANGE[seeds > 1], sample=images(change.support))
-
-
-def worst_rises(change: Estimate, seeds: int) -> Ruling:
-    """Whether the worst class gains; of a `worst_change`."""
-    return exceeds(change.low, change.high, test=_WORST[seeds > 1], sample=images(change.support))
-
-
-def worst_falls(change: Estimate, seeds: int) -> Ruling:
-    """Whether it loses."""
-    return falls_short(change.low, change.high, test=_WORST[seeds > 1], sample=images(change.support))
+    test = (_WORST if worst else _CHANGE)[seeds > 1]
+    return falls_short(change.low, change.high, test=test, sample=images(change.support))
 
 
 def worst_change(base: Runs, runs: Runs) -> Estimate:
@@ -138,13 +130,9 @@ def level(runs: Runs, base: Runs) -> dict[str, float | str]:
     gain = rho_of(base, runs)
     return {
         "n": whole.support,
-        "average (%)": 100 * whole.value,
-        "average low": 100 * whole.low,
-        "average high": 100 * whole.high,
+        **in_percent("average", whole),
         "worst class": " or ".join(sorted({worst.compute(run).name for run in runs})),
-        "worst (%)": 100 * float(lowest.mean()),
-        "worst low": 100 * low,
-        "worst high": 100 * high,
+        **in_percent("worst", Estimate(float(lowest.mean()), low, high, whole.support)),
         "CV (%²)": float(np.mean([cv.compute(run) for run in runs])),
         "MCD (%)": 100 * float(np.mean([mcd.compute(run) for run in runs])),
         "rho": gain.value,

@@ -9,16 +9,19 @@ minima much less so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from classwise.core.errors import UserError
+from classwise.core.per_class import PerClass
 from classwise.core.records import Records
 from classwise.metrics import accuracy
-from classwise.stats.intervals import Array, bounds, ratio
+from classwise.metrics.worst import Worst
+from classwise.stats.intervals import Array, Estimate, bounds, ratio
 from classwise.studies.runner.models_under_study import ModelUnderStudy
 
 DRAWS = 2000
@@ -119,6 +122,18 @@ def times(ratio: float, low: float, high: float) -> str:
     if np.isnan(ratio):
         return "undefined: the classes differ by no more than chance"
     return f"{ratio:.2f} times, 95% CI {low:.2f} to {high:.2f}"
+
+
+def in_percent(name: str, found: Estimate | Worst | PerClass, ends: str | None = None) -> dict[str, Any]:
+    """Columns of a table: ``NAME (%)`` and its interval, ``NAME low`` and ``NAME high`` or ``ENDS low``."""
+    before = f"{name if ends is None else ends} ".lstrip()
+    value = found.values if isinstance(found, PerClass) else found.value
+    return {f"{name} (%)": 100 * value, f"{before}low": 100 * found.low, f"{before}high": 100 * found.high}
+
+
+def of_models(tables: Mapping[Any, pd.DataFrame], label: str = "model") -> pd.DataFrame:
+    """Tables by name as one, the names in the first column."""
+    return pd.concat([own.assign(**{label: name})[[label, *own]] for name, own in tables.items()], ignore_index=True)
 
 
 def by_name(rows: Records) -> dict[str, float]:

@@ -22,9 +22,10 @@ from classwise.show.figures.style import Chart
 from classwise.studies.runner.epochs import at_epoch
 from classwise.studies.runner.graph import StudyJob
 from classwise.studies.runner.models_under_study import ModelUnderStudy, Setting, from_recipe
-from classwise.studies.runner.result import Done
+from classwise.studies.runner.result import Done, StudyResult
 from classwise.studies.runner.study import Study
 from classwise.studies.shared import over_seeds
+from classwise.studies.shared.together import of_models
 from classwise.training.recipe import Recipe, load
 
 ONE_SEED = (
@@ -96,6 +97,12 @@ class Variants(Study):
         return at_epoch(made, self.epoch)
 
 
+def class_setting(source: str, changes: Sequence[str], setting: str, names: Sequence[str]) -> tuple[list[str], float]:
+    """The classes a user named, and the recipe's single value of the setting that is swept for them."""
+    recipe = with_setting(source, changes, setting)
+    return chosen(recipe, names), one_value(recipe, setting)
+
+
 def with_setting(source: str, changes: Sequence[str], setting: str) -> Recipe:
     """A recipe whose method has that setting; else an error."""
     recipe = load(source, changes)
@@ -151,6 +158,22 @@ def check_sweep(setting: str, values: Sequence[float], most: float = float("inf"
         raise UserError(f"a sweep needs at least two values of {setting}: --{setting} 0.5,2,6.")
 
 
+def sweep_result(
+    runs: Mapping[float, Sequence[Records]],
+    base: float,
+    setting: str,
+    title: str,
+    highlight: Sequence[str] | None = None,
+) -> StudyResult:
+    """The accuracy of each class at each value, its changes against the base value, and the figure of both."""
+    changes = {value: over_seeds.changes(runs[base], own) for value, own in runs.items() if value != base}
+    tables = {
+        "robustness": swept(runs, setting),
+        "changes": of_models({v: changes_in_percent(t) for v, t in changes.items()}, setting),
+    }
+    return StudyResult(tables, {"sweep": sweep_chart(runs, title, highlight)}, data={"sweep": sweep_rows(runs, title)})
+
+
 def swept(runs: Mapping[float, Sequence[Records]], setting: str) -> pd.DataFrame:
     """The accuracy of each class at each value, in percent: the setting, class, n, robust, low, high."""
     frame = pd.concat([over_seeds.by_class(rows).assign(value=value) for value, rows in runs.items()])
@@ -171,7 +194,7 @@ def sweep_chart(runs: Mapping[float, Sequence[Records]], title: str, highlight: 
     return figures.styled(sweep.draw(frame, title, log=sweep.wants_log(runs), highlight=highlight))
 
 
-def in_percent(table: pd.DataFrame) -> pd.DataFrame:
+def changes_in_percent(table: pd.DataFrame) -> pd.DataFrame:
     """A table of changes for reading."""
     shown = table.assign(**{name: 100 * table[name] for name in ("base", "accuracy", "change", "low", "high")})
     return shown.rename(

@@ -113,9 +113,6 @@ class Temperature(OfTemperatures):
         return list(wanted)
 
 
-# ---- tables ----------------------------------------------------------------------------------------------------------
-
-
 def _rows_of_models(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([own.assign(model=name) for name, own in tables.items()], ignore_index=True)
 
