@@ -8,6 +8,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,12 @@ import pytest
 import torch
 from torch import nn
 
+import classwise as cw
 from classwise.core.meta import AttackInfo, Meta
 from classwise.core.records import CLEAN, Records
 from classwise.data.images import Images
 from classwise.results.audit_result import Audit
+from quick import QUICK
 from small_net import make_images, make_net
 
 
@@ -92,3 +95,13 @@ def images(net: nn.Module) -> Images:
 def _info(attack: str) -> AttackInfo:
     blind = ("nattack", "noise", "square", "transfer")
     return AttackInfo(settings={"name": attack}, needs_gradient=attack not in blind)
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Run folders of two short trainings on the embedded digits, standard and madry, for every study to look at."""
+    folder = tmp_path_factory.mktemp("models")
+    for name in ("standard", "madry"):
+        changes = [change for change in QUICK if name != "standard" or "method" not in change]
+        cw.train(f"desk/digits/{name}", out=folder / name, changes=changes, progress=False)
+    return {name: folder / name for name in ("standard", "madry")}

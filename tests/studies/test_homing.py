@@ -235,7 +235,7 @@ def test_classes_of_a_folder_are_those_given() -> None:
         ({"recipe": ["desk/digits/madry", "desk/digits/trades"]}, "give one --recipe, got 2"),
         ({"set": ['data.exclude=["3"]']}, "already leaves out 3"),
         ({"classes": ["cat"]}, "unknown class of digits 'cat'"),
-        ({"set": ['data.name="folder"']}, "folder names its classes only once it is read: give those"),
+        ({"set": ['data.name="folder"']}, "the classes of folder are only known once it is read: give those"),
     ],
 )
 def test_what_homing_cannot_use(options: dict[str, object], message: str) -> None:
@@ -257,4 +257,4 @@ def test_the_study_counts_what_its_audits_say(tmp_path: Path) -> None:
     assert (broken >= expected).all()
     assert len(result.claims) == 3
     assert (tmp_path / "figures" / "homing.svg").is_file()
-    assert "Never left out" in (tmp_path / "study.md").read_text()
+    assert "Not left out" in (tmp_path / "study.md").read_text()

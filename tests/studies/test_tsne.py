@@ -139,7 +139,7 @@ def test_a_superclass_of_one_class_has_nothing_inside() -> None:
     [
         ({"perplexity": 500.0}, "perplexity must lie between 0 and the number of points, 100"),
         ({"neighbours": 50}, "neighbours must lie between 1 and"),
-        ({"attack": "pgd:steps=1|2"}, "one attack; 'pgd:steps=1|2' makes 2"),
+        ({"attack": "pgd:steps=1|2"}, "one attack; 'pgd:steps=1|2' names 2"),
     ],
 )
 def test_what_cannot_be_mapped(
