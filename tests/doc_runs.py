@@ -18,6 +18,7 @@ from typer.main import get_command
 
 from classwise import attacks
 from classwise.attacks import foreign
+from classwise.auditing.inputs import expanded
 from classwise.cli.main import app
 from classwise.models import serve
 from classwise.training import recipe
@@ -71,8 +72,8 @@ def check_classwise(words: Sequence[str]) -> None:
         settings = command.make_context(name, rest, parent=context).params
     except typer.Exit:  # --help and --version need no more
         return
-    for spec in settings.get("attack") or () if name == "audit" else ():
-        if not spec.isupper() and not foreign.is_foreign(spec):
+    for spec in settings.get("attacks") or () if name == "audit" else ():
+        if not spec.isupper() and not spec.startswith("@") and not foreign.is_foreign(spec):
             attacks.parse(spec)
     if name == "train" and settings["recipe"] and not Path(settings["recipe"]).suffix:
         recipe.load(settings["recipe"])
@@ -175,7 +176,10 @@ class Page:
     def toml(self, block: Block) -> None:
         path = self.folder / (block.title or "recipe.toml")
         path.write_text(block.text, encoding="utf-8")
-        recipe.build(recipe.read(path))
+        if block.title == "attacks.toml":
+            attacks.parse(expanded(f"@{path}"))
+        else:
+            recipe.build(recipe.read(path))
 
     def json(self, block: Block) -> None:
         json.loads(block.text)
