@@ -34,7 +34,7 @@ from classwise.engine import evaluation
 def command(config: AuditConfig, images: Images) -> dict[str, Any]:
     """The settings by their options; those at their defaults are left out, but the confidence. What no option can give,
     being a Python object, is named by ``only_in_python``."""
-    search = config.statistics.find_worst
+    mode = "find_worst" if config.statistics.find_worst else "audit"
     texts: dict[str, Callable[[Any], Any]] = {
         "model": _text,
         "data": _text,
@@ -42,20 +42,15 @@ def command(config: AuditConfig, images: Images) -> dict[str, Any]:
         "normalize": _normalisation,
         "classes": lambda classes: ",".join(_name(name, images) for name in classes),
     }
-    found: dict[str, Any] = {}
-    for one, value in config.changed():
-        if one.key == "eps":
-            continue
-        if one.key and one.python and one.recorded and one.mode in (None, "find_worst" if search else "audit"):
-            found[one.key] = texts.get(one.key, _plain)(value)
+    given = [(one.key, value) for one, value in config.changed() if one.recorded and one.mode in (None, mode)]
+    found = {key: texts.get(key, _plain)(value) for key, value in given if key is not None}
     found |= {"attack": _attacks(config.attacks.attacks), **_radius(config.threat.eps, images)}
     python = [key for key in ("model", "data", "attack", "eps") if found[key] is None]
     python += ["class_names"] if config.data.class_names is not None else []
     found |= {"only_in_python": python} if python else {}
-    found |= {"find_worst": True} if search else {}
-    order = [one.key for one in settings_of(AuditConfig).values()]
     found["confidence"] = config.statistics.confidence
-    return dict(sorted(found.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
+    order = [one.key for one in settings_of(AuditConfig).values()] + ["only_in_python"]
+    return {key: found[key] for key in order if key in found}
 
 
 def in_folder(job: evaluation.Evaluation, settings: AuditConfig, coverage: Coverage) -> evaluation.Evaluation:

@@ -107,11 +107,11 @@ def present(
 
 def enforce(result: Audit, require: Sequence[str], confident: bool, junit: str | Path | None) -> None:
     """Print whether the requirements hold; leave with 1 where one does not."""
-    outcomes = gate.check(result, require, confident)
+    checked = gate.check(result, require, confident)
     console = Console(stderr=True)
-    for outcome in outcomes:
-        console.print(escape(outcome.sentence), style="green" if outcome.passed else "bold red")
+    for one in checked:
+        console.print(escape(one.sentence), style="green" if one.passed else "bold red")
     if junit is not None:
-        gate.write_junit(Path(junit), outcomes)
-    if not all(outcome.passed for outcome in outcomes):
+        gate.write_junit(Path(junit), checked)
+    if not all(one.passed for one in checked):
         raise typer.Exit(1)

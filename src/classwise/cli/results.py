@@ -24,7 +24,7 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     require: Annotated[list[str] | None, typer.Option("--require", help="Exit 1 unless this holds; repeatable.")] = None,
     confident: Annotated[bool, typer.Option("--confident", help="Ask requirements of the interval's bound.")] = False,
-    junit: Annotated[Path | None, typer.Option("--junit", help="Write the requirements' outcome as JUnit XML.")] = None,
+    junit: Annotated[Path | None, typer.Option("--junit", help="Write the requirements' results as JUnit XML.")] = None,
 ) -> None:  # fmt: skip
     """Show a finished audit or search again, without the model and without torch."""
     from classwise.core.run_folder import kind_of

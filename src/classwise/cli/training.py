@@ -15,15 +15,15 @@ from classwise.core.stopping import Interrupted, exit_code
 
 def train(
     recipe: Annotated[str | None, typer.Argument(help="A recipe's file, or the name of a shipped one, e.g. cifar10/trades. [default: that of --resume]")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; the same command goes on after a kill.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; the same command resumes where it stopped.")] = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Resume the training in this run folder, by its own recipe where none is given.")] = None,
     change: Annotated[list[str] | None, typer.Option("--set", "-s", help="Change a setting: train.epochs=30; repeatable.")] = None,
     root: Annotated[Path | None, typer.Option("--root", help="Where data sets are. [default: data]")] = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch the data set if it is not there.")] = False,
+    download: Annotated[bool, typer.Option("--download", help="Download the data set if it is not there.")] = False,
     seed: Annotated[int | None, typer.Option("--seed", help="Short for --set train.seed=….")] = None,
     device: Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps. [default: the best there is]")] = None,
     track: Annotated[list[str] | None, typer.Option("--track", help="tensorboard, mlflow or wandb, besides history.csv; repeatable.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin the run folder anew.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin the run folder from scratch.")] = False,
     trust: Annotated[bool, typer.Option("--trust", help="Load files that run code: programs, checkpoints that name a Python file.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the whole recipe, defaults included, and leave.")] = False,
     progress: Annotated[bool | None, typer.Option("--progress/--no-progress", help="[default: on a terminal]")] = None,
@@ -35,7 +35,7 @@ def train(
 
     changes = [*(change or []), *([f"train.seed={seed}"] if seed is not None else [])]
     if resume is not None and (out is not None or overwrite):
-        raise UserError("--resume goes on in its folder: leave out --out and --overwrite.")
+        raise UserError("--resume continues in its folder: leave out --out and --overwrite.")
     chosen = load(recipe_of(resume) if recipe is None else recipe, changes)
     if dry_run:
         typer.echo(to_toml(chosen), nl=False)

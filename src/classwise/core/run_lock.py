@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import json
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 import filelock
 
@@ -30,9 +28,6 @@ LOCK, WRITER = ".lock", ".writer.json"
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _PATIENCE = 0.2  # seconds to wait for a writer that is just finishing, or has not yet written who it is
 _held = threading.local()
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -49,17 +44,6 @@ class Writer:
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host} since {self.since}"
-
-
-def one_writer(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function that writes into the run folder `out`, if it is given one: no other does meanwhile."""
-
-    @functools.wraps(function)
-    def alone(*args: P.args, **kwargs: P.kwargs) -> R:
-        with writing(kwargs.get("out")):  # type: ignore[arg-type]
-            return function(*args, **kwargs)
-
-    return alone
 
 
 @contextlib.contextmanager

@@ -32,16 +32,19 @@ def setting(
     mode: str | None = None,
     name: str | None = None,
     python: bool = True,
-    recorded: bool = True,
+    recorded: bool | None = None,
 ) -> Any:
     """A field of a group, and what is said of it.
 
     also: what Python takes besides. flags: as they are typed, where that is not ``--name``; "" for no option. kind:
     what the option takes, where that is not what the field is. mode: the only function that has it. name: in Python,
-    where that is not the field's. python: whether it is an argument in Python. recorded: whether config.toml keeps it.
+    where that is not the field's. python: whether it is an argument in Python. recorded: whether config.toml keeps
+    it, where that is not the same.
     """
     about = {"text": text, "also": also, "flags": flags, "kind": kind, "mode": mode, "name": name}
-    return field(default=default, metadata={**about, "python": python, "recorded": recorded})
+    return field(
+        default=default, metadata={**about, "python": python, "recorded": python if recorded is None else recorded}
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
