@@ -57,7 +57,7 @@ def test_the_examples_run(page: Path, examples: Page) -> None:
         "classwise adit …",
         "classwise train cifar10/watt --out runs/wat",
         "torchrun --nproc-per-node=2 -m classwise train desk/digits/wat --outt runs/wat",
-        "python -m classwise.models.serve --models resnet-18",
+        "classwise serve --models resnet-18",
         "make tea",
         'pip install "classwise[tea]"',
     ],
