@@ -56,6 +56,7 @@ def test_settings_lie_in_their_groups_with_their_types() -> None:
     assert (config.model.spec, config.data.name, config.data.limit, config.attacks.seed) == ("lenet", "digits", 20, 3)
     assert config.threat.eps == {"*": "8/255", "1": "4/255"}
     assert config.folder == Path("run")
+    assert AuditConfig.of(model="lenet", data="digits", out="none").folder == Path("none")
     assert [one.name for one, _ in config.changed()] == ["model", "data", "limit", "eps", "seed", "out"]
     several = AuditConfig.of(model="lenet", data="digits", eps=np.full(3, 0.1))
     assert [one.name for one, _ in several.changed()] == ["model", "data", "eps"]

@@ -28,6 +28,7 @@ import types
 import typing
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from classwise.core.errors import UserError, unknown
@@ -207,7 +208,10 @@ def convert(value: Any, kind: Any, where: str) -> Any:
             bounds.check(made, where)
         return made
     if origin in (typing.Union, types.UnionType):
-        if type(None) in args and (value is None or (isinstance(value, str) and value in ("none", "None", ""))):
+        word = (
+            isinstance(value, str) and value in ("none", "None", "") and Path not in args
+        )  # a folder may be called so
+        if type(None) in args and (value is None or word):
             return None
         kinds = [option for option in args if option is not type(None)]
         return read_as_one_of(kinds, lambda option: convert(value, option, where))
