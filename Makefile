@@ -3,10 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types unit browser bench docs test-adapters clean
+.PHONY: demo quick test lint types unit browser bench docs test-adapters clean
 
 demo: .venv/.run            ## the main job on embedded data, in about two minutes
 	$(BIN)/classwise demo
+
+quick: .venv/.dev           ## the tests that neither train nor start processes or browsers, in under a minute
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not adapters and not slow"
 
 test: lint types unit       ## ruff, mypy, pytest
 

@@ -1,4 +1,4 @@
-"""What all tests share: one thread per process, and audits made by hand."""
+"""What all tests share: one thread per process, audits made by hand, and what a test must be marked slow for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import os
 # Before torch is imported: tests run side by side, and threads that wait for each other are slower than one alone.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import importlib
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +72,43 @@ def make_audit(
     return Audit(Records(pd.concat(frames, ignore_index=True), meta), **rest)
 
 
+_quick = False  # whether the test that runs now is one of `make quick`
+
+
+def _only_if_slow(owner: Any, name: str, does: str) -> None:
+    """Make a function fail the tests that call it without being marked slow."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        if _quick:
+            pytest.fail(f"this test {does}: mark it with @pytest.mark.slow, as CONTRIBUTING.md says")
+        return original(*args, **kwargs)
+
+    setattr(owner, name, checked)
+
+
+_only_if_slow(subprocess.Popen, "__init__", "starts a process")
+_only_if_slow(BaseProcess, "start", "starts a process")
+_only_if_slow(importlib.import_module("classwise.training.train"), "fit", "trains a model")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("browser") or "models" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    global _quick
+    _quick = item.get_closest_marker("slow") is None
+    try:
+        return (yield)
+    finally:
+        _quick = False
+
+
 @pytest.fixture(autouse=True)
 def _same_numbers_in_any_order() -> None:
     """Random weights of a test are the same, whichever tests ran before it in this process."""
@@ -99,7 +140,7 @@ def _info(attack: str) -> AttackInfo:
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Run folders of two short trainings on the embedded digits, standard and madry, for every study to look at."""
+    """Run folders of two short trainings on the digits, standard and madry, by name; tests that use them are slow."""
     folder = tmp_path_factory.mktemp("models")
     for name in ("standard", "madry"):
         changes = [change for change in QUICK if name != "standard" or "method" not in change]

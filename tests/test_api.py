@@ -240,6 +240,7 @@ class TestModel:
         found = cw.audit(torch.jit.script(Stripes()), (x, y), "fgsm", EPS)  # type: ignore[no-untyped-call]
         np.testing.assert_array_equal(found.rows("fgsm").prediction, audit.rows("fgsm").prediction)
 
+    @pytest.mark.slow
     def test_an_exported_program(self, x: Tensor, y: Tensor, audit: cw.Audit, tmp_path: Path) -> None:
         """Its mode was fixed when it was exported: whatever its modules say, it was not left in train mode."""
         free = ({0: torch.export.Dim("batch")},)
@@ -256,6 +257,7 @@ class TestModel:
         with pytest.raises(UserError, match="NaN or infinite logits"):
             cw.audit(Broken(), (x, y))
 
+    @pytest.mark.slow
     def test_a_checkpoint_of_classwise(self, x: Tensor, y: Tensor, tmp_path: Path) -> None:
         spec = "resnet:width=2,blocks=1-1"
         save_checkpoint(tmp_path / "m.pt", load_model(spec, num_classes=3, in_channels=1), spec, 3, 1)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import classwise
 
 ROOT = Path(classwise.__file__).parent
@@ -135,6 +137,7 @@ def test_reading_results_never_imports_torch() -> None:
     assert not wrong
 
 
+@pytest.mark.slow
 def test_torch_is_not_loaded_by_what_reads_results() -> None:
     program = f"import sys, {', '.join(without_torch())}\nsys.exit('torch is loaded' if 'torch' in sys.modules else 0)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -39,6 +39,7 @@ def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     page.leave()
 
 
+@pytest.mark.slow
 @by_page
 def test_the_examples_run(page: Path, examples: Page) -> None:
     for block in blocks(page):

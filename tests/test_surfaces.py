@@ -81,6 +81,7 @@ def numbers(found: Verdict) -> set[str]:
     return {text.percent(found.accuracy), text.interval(found.low, found.high)}
 
 
+@pytest.mark.slow
 def test_every_surface_names_the_same_classes_with_the_same_numbers(case: tuple[Audit, set[str]]) -> None:
     audit, tied = case
     found = audit.verdict()

@@ -23,6 +23,9 @@ for name in ("SIGKILL", "SIGHUP", "SIGALRM", "SIGUSR1", "SIGPIPE", "setitimer"):
     delattr(signal, name)
 
 import classwise
+import pytest
+
+pytestmark = pytest.mark.slow
 found = {module.__name__: module for module in every_module()}
 assert found["classwise.studies.runner.work"].peak_megabytes() >= 0
 print(len(found))

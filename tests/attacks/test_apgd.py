@@ -167,6 +167,7 @@ def published_loss(attack: Apgd, y: int, target: int) -> Callable[[Tensor], Tens
     return loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 @pytest.mark.parametrize(
     ("attack", "share"),

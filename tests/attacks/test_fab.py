@@ -213,6 +213,7 @@ def plane_distances(weight: Tensor, z: Tensor, x: Tensor, y: Tensor, norm: Norm)
     return torch.stack(away).amin(0).numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fab", "fab_t"])
 @every_norm
 def test_an_audit_records_the_distances_of_a_linear_model(name: str, norm: Norm) -> None:

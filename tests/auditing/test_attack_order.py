@@ -73,6 +73,7 @@ def as_written_before(folder: Path) -> None:
         np.savez(path, **old)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coverage", COVERAGES)
 def test_it_differs_from_the_alphabet_where_it_matters(made: Any, coverage: str) -> None:
     audit, _ = made(coverage)
@@ -83,6 +84,7 @@ def test_it_differs_from_the_alphabet_where_it_matters(made: Any, coverage: str)
         assert counts == sorted(counts, reverse=True)  # each joined with those before it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coverage", COVERAGES)
 @pytest.mark.parametrize("way", ["loaded", "resumed", "old", "old without config", "old, resumed"])
 def test_the_numbers_are_those_of_the_live_run(made: Any, coverage: str, way: str, tmp_path: Path) -> None:
@@ -100,6 +102,7 @@ def test_the_numbers_are_those_of_the_live_run(made: Any, coverage: str, way: st
         assert audit.records.frame.equals(live.records.frame)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coverage", COVERAGES)
 def test_show_prints_what_the_run_printed(made: Any, coverage: str) -> None:
     live, folder = made(coverage)
@@ -132,6 +135,7 @@ def test_a_comparison_of_the_live_run_and_the_loaded_one_finds_no_difference(mad
         assert (table.dropna(subset=["difference"])["difference"] == 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coverage", COVERAGES)
 def test_the_report_tells_the_same_and_shows_the_images(made: Any, coverage: str, tmp_path: Path) -> None:
     live, folder = made(coverage)

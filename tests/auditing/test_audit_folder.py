@@ -74,6 +74,7 @@ def test_holds_config_records_summary_and_tables(audit: Run, tmp_path: Path) -> 
     assert not list(folder.rglob("*.partial"))
 
 
+@pytest.mark.slow
 def test_the_same_command_again_computes_nothing(
     audit: Run, net: nn.Module, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_the_plan_is_the_one_on_disk_also_when_the_run_begins(
     assert len(records_of(tmp_path / "run")) == 6
 
 
+@pytest.mark.slow
 def test_two_runs_of_one_command_are_equal_to_the_last_bit(
     net: nn.Module, images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +127,7 @@ def test_the_older_word_for_survivors_is_understood(audit: Run, tmp_path: Path) 
     assert cw.Audit.load(tmp_path / "run").by_class("pgd-3").equals(made.by_class("pgd-3"))
 
 
+@pytest.mark.slow
 def test_a_loaded_audit_is_the_one_that_was_run(audit: Run, tmp_path: Path) -> None:
     made, loaded = audit(), cw.Audit.load(tmp_path / "run")
     assert loaded.summary() == made.summary()
@@ -132,6 +135,7 @@ def test_a_loaded_audit_is_the_one_that_was_run(audit: Run, tmp_path: Path) -> N
     assert loaded.by_class("fgsm").equals(made.by_class("fgsm"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
@@ -172,6 +176,7 @@ def test_other_examples_or_class_names_are_refused(audit: Run, images: Images) -
         audit(data=dataclasses.replace(images.take(np.arange(48)), class_names=("ape", "bat", "cat", "dog")))
 
 
+@pytest.mark.slow
 def test_other_versions_are_not_refused(audit: Run, tmp_path: Path) -> None:
     audit()
     path = tmp_path / "run" / "config.toml"
@@ -179,6 +184,7 @@ def test_other_versions_are_not_refused(audit: Run, tmp_path: Path) -> None:
     audit()
 
 
+@pytest.mark.slow
 def test_overwrite_begins_anew(audit: Run, tmp_path: Path) -> None:
     audit()
     audit(attacks=["pgd-2"], eps=0.01, overwrite=True)
@@ -187,6 +193,7 @@ def test_overwrite_begins_anew(audit: Run, tmp_path: Path) -> None:
     assert cw.Audit.load(tmp_path / "run").attacks == ("pgd-2",)
 
 
+@pytest.mark.slow
 def test_overwrite_leaves_nothing_of_what_was_there_but_the_users_own(
     audit: Run, net: nn.Module, images: Images, tmp_path: Path
 ) -> None:
@@ -224,6 +231,7 @@ def test_overwrite_does_nothing_to_a_folder_that_is_being_written(audit: Run, tm
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
+@pytest.mark.slow
 def test_a_damaged_config_is_an_error_that_says_what_to_do(audit: Run, tmp_path: Path) -> None:
     audit()
     plans = (b"plan = 3", b"[plan]\nsize = 3", b"[plan]\nbatch = 16\npart = -5", b"[plan]\nbatch = 16\npart = 'x'")

@@ -39,6 +39,8 @@ import sys, time
 import numpy as np
 from classwise.models.serve import serve
 
+pytestmark = pytest.mark.slow
+
 means = np.load(sys.argv[1])
 
 def score(images):

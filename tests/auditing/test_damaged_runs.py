@@ -117,6 +117,7 @@ DAMAGES: dict[str, Damage] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_it_is_told_in_a_sentence_and_repaired_or_refused_by_the_same_command(
     run: Callable[[Path | None], Path], kind: str, tmp_path: Path
@@ -146,6 +147,7 @@ def test_it_is_told_in_a_sentence_and_repaired_or_refused_by_the_same_command(
             assert again.adversarial(name)["index"].tolist() == first.adversarial(name)["index"].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["images flipped", "command of numbers", "eps a text", "part = -5"])
 def test_the_report_is_made_or_refused_in_a_sentence(
     run: Callable[[Path | None], Path], kind: str, tmp_path: Path

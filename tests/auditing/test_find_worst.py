@@ -139,6 +139,7 @@ def test_few_images_are_all_attacked_and_then_everything_is_known(net: nn.Module
     assert (truth[open_] == truth.min()).all()
 
 
+@pytest.mark.slow
 def test_of_several_attacks_the_worst_case_counts(find: Find, full: Callable[..., cw.Audit]) -> None:
     found, audit = find(["noise-3", "fgsm", "pgd-5"]), full(["noise-3", "fgsm", "pgd-5"])
     worst_case = audit.records.worst_case().frame.set_index("index")
@@ -158,6 +159,7 @@ def test_a_tolerance_reports_the_classes_within_it(find: Find, found: SearchResu
     assert str(loose).startswith("Worst class: one of ")
 
 
+@pytest.mark.slow
 def test_the_order_is_by_the_seed_alone(find: Find, found: SearchResult) -> None:
     asked = set(found.records.of("pgd-5").index)
     assert set(find(batch_size=7).records.of("pgd-5").index) == asked
@@ -217,6 +219,7 @@ class TestRunFolder:
         assert find(out=folder).by_class().equals(found.by_class())
         assert all((folder / "records" / name).read_bytes() == content for name, content in before.items())
 
+    @pytest.mark.slow
     def test_what_is_there_serves_another_confidence(self, find: Find, tmp_path: Path) -> None:
         bold = find(out=tmp_path / "run", confidence=0.5)
         parts = self.parts(tmp_path / "run")
@@ -232,6 +235,7 @@ class TestRunFolder:
         assert again.by_class().equals(bold.by_class())
         assert again.passes == bold.passes
 
+    @pytest.mark.slow
     def test_a_damaged_part_is_attacked_again(self, find: Find, tmp_path: Path) -> None:
         first = find(out=tmp_path / "run")
         path, parts = tmp_path / "run" / "records" / "worst-00001.parquet", self.parts(tmp_path / "run")
@@ -241,6 +245,7 @@ class TestRunFolder:
         assert self.parts(tmp_path / "run") == parts
         assert set(cw.Records.read(path).index) == set(whole.index)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("damage", ["fewer images", "an attack short", "twice", "of other images"])
     def test_a_part_that_is_not_whole_is_attacked_again(self, find: Find, tmp_path: Path, damage: str) -> None:
         attacks = ["fgsm", "pgd-5"]
@@ -264,6 +269,7 @@ class TestRunFolder:
         stored = cw.Records.read(tmp_path / "run")  # each image once
         assert set(stored.of("pgd-5").index) == set(again.records.of("pgd-5").index)
 
+    @pytest.mark.slow
     def test_is_not_taken_for_an_audit(self, find: Find, full: Callable[..., cw.Audit], tmp_path: Path) -> None:
         find(out=tmp_path / "run")
         with pytest.raises(UserError, match=r"was made with other settings"):
@@ -271,6 +277,7 @@ class TestRunFolder:
         with pytest.raises(UserError, match=r"attacks\.pgd-5\.find_worst: true there, absent now"):
             full(out=tmp_path / "run", coverage="survivors", probs=False)
 
+    @pytest.mark.slow
     def test_overwrite_begins_anew(self, find: Find, tmp_path: Path) -> None:
         find(out=tmp_path / "run")
         with pytest.raises(UserError, match=r"audit\.seed: 3 there, 4 now"):

@@ -23,7 +23,7 @@ from classwise.models import load_model
 
 PARTS, BATCH = 10, 12
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="there is no -9 to kill with")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="there is no -9 to kill with")]
 
 
 def audit(out: str) -> None:

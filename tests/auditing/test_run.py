@@ -92,6 +92,7 @@ class TestRows:
             assert len(records) == 20
             assert records.meta.stats["pgd-5"]["attacked"] == 0
 
+    @pytest.mark.slow
     def test_a_radius_of_its_own_for_every_example(self, net: nn.Module, images: Images) -> None:
         eps = np.linspace(0.001, 0.04, len(images))
         rows = run.evaluate(job_of(net, images, eps=eps, part=7)).of("pgd-5")
@@ -99,6 +100,7 @@ class TestRows:
         assert (rows.frame["distance"] <= eps + 1e-6).all()
         assert (rows.frame["distance"] > EPS).any()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("changes", [{"batch": 7}, {"workers": 3, "batch": 11}, {"part": 9}, {"part": 1000}])
     def test_the_plan_changes_nothing_but_rounding(self, net: nn.Module, images: Images, changes: Any) -> None:
         one, other = (run.evaluate(job_of(net, images, **settings)) for settings in ({}, changes))
@@ -148,6 +150,7 @@ class TestParts:
         assert again.meta.stats == whole.meta.stats
         assert stamps == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "damage", ["truncated", "emptied", "overwritten", "removed", "of other examples", "short", "of another attack"]
     )
@@ -179,6 +182,7 @@ class TestParts:
         assert len(Records.read(tmp_path)) == len(whole)
         assert set(Records.read(part).index) == set(whole.of("pgd-5").index) & set(range(50, 100))
 
+    @pytest.mark.slow
     def test_any_flip_or_cut_of_any_part_is_repaired(self, net: nn.Module, images: Images, tmp_path: Path) -> None:
         """Whatever the damage makes Arrow raise, the same command gives the same rows."""
         job = job_of(net, images, {"pgd-2": Pgd(steps=2)}, folder=AuditFolder(tmp_path), coverage="survivors")

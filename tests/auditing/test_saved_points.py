@@ -95,6 +95,7 @@ def test_they_need_a_run_folder(data: tuple[Tensor, Tensor], tmp_path: Path) -> 
         cw.audit(Threshold(), data, "fgsm", out=tmp_path).adversarial("fgsm")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["flipped", "cut", "emptied", "removed", "no archive"])
 def test_a_damaged_file_is_named_and_computed_again(data: tuple[Tensor, Tensor], tmp_path: Path, damage: str) -> None:
     before = audit_of(data, tmp_path, "2/255").adversarial()

@@ -59,6 +59,7 @@ def test_standing_and_several_attacks_go_radius_by_radius(data: tuple[Tensor, Te
     assert audit.rows("pgd-8@0.08").correct.sum() == 2
 
 
+@pytest.mark.slow
 def test_a_run_folder_holds_every_radius_and_goes_on(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
     settings = {"eps": "0.02,0.08", "class_names": ["up", "down"], "out": tmp_path / "run"}
     first = cw.audit(Ramp(), data, "pgd-8", **settings)  # type: ignore[arg-type]

@@ -105,6 +105,7 @@ class TestAudit:
         entry = json.loads(command(*arguments)[1])["attacks"]["pgd-3"]
         assert (entry["protocol"], entry["coverage"]) == ("final", "survivors")
 
+    @pytest.mark.slow
     def test_several_radii_make_a_curve(self, command: Command, tmp_path: Path) -> None:
         out = str(tmp_path / "run")
         code, printed, _ = command(*audit("-a", "fgsm", "--eps", "0.1,0.02", "--out", out))
@@ -151,6 +152,7 @@ class TestAudit:
         attacks = json.loads(out)["attacks"]
         assert attacks["transfer"]["accuracy"] == pytest.approx(attacks["pgd-3"]["accuracy"], abs=0.1)
 
+    @pytest.mark.slow
     def test_autoattack_says_who_broke_what_first(self, command: Command) -> None:
         _, out, _ = command(*audit("-a", "autoattack", "-e", "0.1", "--limit", "20", "--json"))
         summary = json.loads(out)
@@ -158,6 +160,7 @@ class TestAudit:
         assert summary["attacks"]["square-5000"]["coverage"] == "survivors"
         assert sum(summary["first_broken_by"].values()) == 20 - round(20 * summary["worst_case"]["accuracy"])
 
+    @pytest.mark.slow
     def test_minimal_distances(self, command: Command, tmp_path: Path) -> None:
         command(*audit("-a", "fab_t-20", "-e", "0.1", "--distances", "-o", str(tmp_path)))
         finished = Audit.load(tmp_path)
@@ -190,6 +193,7 @@ class TestAudit:
         assert table["n"].tolist() == [12] * 10
         assert {"class", "correct", "accuracy", "low", "high", "p_worst"} <= set(table.columns)
 
+    @pytest.mark.slow
     def test_out_is_a_run_folder_that_goes_on(self, command: Command, tmp_path: Path) -> None:
         arguments = audit("-a", "fgsm", "--out", str(tmp_path / "run"))
         code, first, _ = command(*arguments)
@@ -361,6 +365,7 @@ def test_version_and_help(command: Command) -> None:
     assert all(option in out for option in ("--model", "--require", "--protocol"))
 
 
+@pytest.mark.slow
 class TestProcess:
     """The same through a real process and a pipe."""
 

@@ -110,6 +110,7 @@ def test_its_options_are_listed_and_a_wrong_one_is_named(name: str, audit_of: Au
         draw(name, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWABLE)
 def test_any_class_name_is_just_a_name(name: str, chart_of: Callable[..., Any], tmp_path: Path) -> None:
     drawn = svg(chart_of(name, ODD_NAMES), tmp_path)
@@ -122,6 +123,7 @@ def test_any_class_name_is_just_a_name(name: str, chart_of: Callable[..., Any], 
     assert "&lt;b&gt;2&lt;/b&gt;" in drawn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWABLE)
 @pytest.mark.parametrize("support", [[4, 4], [4, 0, 4]], ids=["two classes", "one without images"])
 def test_few_classes_and_one_without_images(
@@ -135,6 +137,7 @@ def test_few_classes_and_one_without_images(
         assert all(f">{class_name}<" in drawn for class_name in names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWABLE)
 def test_a_hundred_classes(name: str, chart_of: Callable[..., Any], tmp_path: Path) -> None:
     names = tuple(f"class {c}" for c in range(100))
@@ -146,6 +149,7 @@ def test_a_hundred_classes(name: str, chart_of: Callable[..., Any], tmp_path: Pa
     assert float(found[2]) < 700  # it fits a page of a paper
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWABLE)
 def test_files_are_as_wide_as_asked_with_their_letters_in_them(
     name: str, chart_of: Callable[..., Any], tmp_path: Path

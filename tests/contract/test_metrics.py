@@ -156,6 +156,7 @@ def test_refuses_the_rows_of_an_attack_that_saw_only_some_examples(name):
         measure(name, partial)
 
 
+@pytest.mark.slow
 def test_torch_is_never_loaded():
     code = (
         "import sys, importlib, classwise.core.records, classwise.metrics as m\n"

@@ -196,6 +196,7 @@ def test_an_attack_that_is_a_class_or_a_function(classwise: Command) -> None:
     assert found[names[0]]["settings"]["name"] == "darker.py:Darker"
 
 
+@pytest.mark.slow
 def test_a_method_a_recipe_and_an_attack_to_validate_with(classwise: Command, here: Path) -> None:
     code, _, err = classwise("train", "plan.py:QUICK", "--out", "trained", "--set", "method.counts=thrice")
     assert code == 0, err
@@ -212,6 +213,7 @@ def test_a_method_a_recipe_and_an_attack_to_validate_with(classwise: Command, he
     assert code == 0, err
 
 
+@pytest.mark.slow
 def test_a_method_in_a_recipe_of_toml(classwise: Command, here: Path) -> None:
     changes = ("method.name=hard.py:Hard", "model.spec=net.py:make", "train.epochs=1", "data.per_class=24")
     words = [word for change in changes for word in ("--set", change)]

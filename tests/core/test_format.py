@@ -79,6 +79,7 @@ def test_radius(eps: float, said: str) -> None:
     assert text.radius(eps) == said
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("node") is None, reason="runs the page's script outside a browser, by node")
 def test_the_page_writes_every_share_as_python_does() -> None:
     values = [*SHARES, *(k / n for n in (7, 40, 80, 400, 1000) for k in range(n + 1))]

@@ -51,6 +51,7 @@ def held(tmp_path: Path) -> Any:
     child.communicate()
 
 
+@pytest.mark.slow
 def test_a_second_writer_is_told_who_the_first_is(held: tuple[Path, subprocess.Popen[str]]) -> None:
     folder, child = held
     since = json.loads((folder / WRITER).read_text())["since"]
@@ -61,6 +62,7 @@ def test_a_second_writer_is_told_who_the_first_is(held: tuple[Path, subprocess.P
     assert "delete" not in str(refused.value)  # this machine frees the lock of a dead process by itself
 
 
+@pytest.mark.slow
 def test_when_the_first_has_finished_nothing_is_left_of_it(held: tuple[Path, subprocess.Popen[str]]) -> None:
     folder, child = held
     child.communicate()  # its input ends, and so does it
@@ -70,6 +72,7 @@ def test_when_the_first_has_finished_nothing_is_left_of_it(held: tuple[Path, sub
     assert [path.name for path in folder.iterdir()] == ["kept"]
 
 
+@pytest.mark.slow
 def test_a_killed_writer_is_no_hindrance_and_what_it_left_half_is_swept(
     held: tuple[Path, subprocess.Popen[str]],
 ) -> None:
@@ -88,6 +91,7 @@ def test_a_killed_writer_is_no_hindrance_and_what_it_left_half_is_swept(
         assert (folder / "own.partial").exists()
 
 
+@pytest.mark.slow
 def test_who_waits_goes_on_when_the_first_has_finished(held: tuple[Path, subprocess.Popen[str]]) -> None:
     folder, child = held
     times: dict[str, float] = {}
@@ -125,6 +129,7 @@ def test_the_writer_may_enter_again_but_another_of_its_threads_may_not(tmp_path:
     assert [f"process {os.getpid()} on" in words for words in refused] == [True]
 
 
+@pytest.mark.slow
 def test_without_locks_of_the_system_a_file_is_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class NoLocks(filelock.FileLock):
         def _acquire(self) -> None:
@@ -200,6 +205,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="starts processes by fork")
 @pytest.mark.parametrize("number", range(TIMES))
 def test_of_three_processes_at_once_one_works_and_two_say_so(whole: Path, tmp_path: Path, number: int) -> None:

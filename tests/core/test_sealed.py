@@ -31,6 +31,7 @@ def same(one: Records, other: Records) -> bool:
     return one.meta == other.meta and one.frame.equals(other.frame) and np.array_equal(one.probs, other.probs)
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_is_noticed_or_changes_nothing(written: tuple[Records, Path]) -> None:
     whole, path = written
     content, chance, refused = path.read_bytes(), random.Random(0), 0

@@ -15,7 +15,7 @@ import pytest
 from classwise.core.run_lock import WRITER
 from command_processes import command, running, wait_until
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends signals")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="sends signals")]
 
 NET = """
 from torch import nn

@@ -155,6 +155,7 @@ print("after")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="has no such file")
 def test_the_output_is_written_in_its_turn_whatever_it_is(tmp_path: Path) -> None:
     """Into a pipe, and into a file that has something already, as after ``>> file``."""

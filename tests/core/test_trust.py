@@ -77,6 +77,7 @@ def test_trust_ends_with_the_call(checkpoint: Path, ran: Callable[[], bool]) -> 
     assert not ran()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["audit", "find-worst", "transfer", "pseudo-label", "train", "study"])
 def test_every_command_asks_first(
     command: str, checkpoint: Path, ran: Callable[[], bool], tmp_path: Path, capsys: pytest.CaptureFixture[str]

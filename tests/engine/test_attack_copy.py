@@ -216,6 +216,7 @@ def network(spec: str, x: Tensor) -> nn.Module:
     return worn(load_model(model, normalize="cifar10").double(), x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("spec", "norms", "folded"), [(spec, *counts) for spec, counts in NETWORKS.items()])
 def test_built_in_networks(spec: str, norms: int, folded: int) -> None:
     x = images(size=16, count=2).double()
@@ -473,6 +474,7 @@ def test_networks_with_narrow_strided_shortcuts_do_not_train_channels_last_on_a_
     assert trains_channels_last(model, torch.device("cpu")) is safe
 
 
+@pytest.mark.slow
 def test_a_narrow_network_survives_its_training(tmp_path: Path) -> None:
     """In a process of its own, because what is avoided here would end it."""
     changes = ["train.epochs=1", "data.per_class=20", "data.validation=2", "method.steps=1", "validate.attack=pgd-1"]

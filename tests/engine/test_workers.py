@@ -40,6 +40,7 @@ class TestMemory:
 
         return model
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("workers", [1, 2])
     def test_the_batch_halves_until_it_fits(self, net: nn.Module, images: Images, workers: int) -> None:
         sizes: list[int] = []

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from fuzz_cases import SEED, fresh_copy, run_command, spoiled
 
+pytestmark = pytest.mark.slow
+
 AUDIT = "audit --model net.py:make --weights m.pt --data digits --per-class 2 --eps 0.1 --no-progress"
 COMMANDS = (
     f"{AUDIT} --attack pgd-2 --limit 20 --seed 1 --num-classes 10 --batch-size 8 --workers 1 --eot 1 --confidence 0.9",

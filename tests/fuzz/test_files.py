@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from fuzz_cases import SEED, fresh_copy, run_command, spoil_bytes
 
+pytestmark = pytest.mark.slow
+
 AUDIT = "audit --model net.py:make --weights m.pt --data digits --per-class 2 --eps 0.1 --no-progress --attack pgd-2"
 #: Files that may be damaged, and the commands that read them.
 READERS = {

@@ -17,6 +17,8 @@ from torch import nn
 import classwise as cw
 from classwise.results.compare import compare
 
+pytestmark = pytest.mark.slow
+
 BAD_VALUES: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 2.5, float("nan"), float("inf"), 10**30, 1e300, 1 + 2j, "", "x", "-1", "1", b"x", "\0", "\x01",
     "a" * 3000, [], (), {}, {"x": 1}, {"*": None}, {1: 2}, [None], ["x", 3], [1, "2"], set(), object(), print, int, Path("missing"),

@@ -34,6 +34,7 @@ def reference(correct, support):
     return np.array(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", COUNTS)
 def test_agrees_with_quadrature_over_quantiles(case):
     correct, support = map(np.array, COUNTS[case])

@@ -54,6 +54,7 @@ def ours(tmp_path: Path) -> Path:
     return tmp_path / "m.pt"
 
 
+@pytest.mark.slow
 def test_ours(ours: Path) -> None:
     expected = read_checkpoint(ours)
     found = survivors(ours, read_checkpoint, 0)
@@ -61,6 +62,7 @@ def test_ours(ours: Path) -> None:
     assert all(equal(content, expected) for content in found)
 
 
+@pytest.mark.slow
 def test_weights_of_others(tmp_path: Path) -> None:
     path, state = tmp_path / "w.pth", load_model(SPEC, num_classes=3, in_channels=1).state_dict()
     torch.save({"state_dict": state, "epoch": 3}, path)

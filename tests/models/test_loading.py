@@ -93,6 +93,7 @@ class TestPrograms:
         with pytest.raises(UserError, match="is a saved program, not weights"):
             load_model(SPEC, weights=tmp_path / "net.pt", num_classes=5)
 
+    @pytest.mark.slow
     def test_exported(self, tmp_path: Path) -> None:
         model = load_model(SPEC, num_classes=5)
         program = torch.export.export(model, (X[:2],), dynamic_shapes=({0: torch.export.Dim("batch")},))

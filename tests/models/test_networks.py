@@ -69,6 +69,7 @@ def small(name: str) -> nn.Module:
 
 @pytest.mark.parametrize("name", SMALL)
 class TestContract:
+    @pytest.mark.slow
     @pytest.mark.parametrize("size", [32, 64])
     def test_logits_are_the_head_of_the_features(self, name: str, size: int) -> None:
         model = small(name)
@@ -80,6 +81,7 @@ class TestContract:
         assert features.shape == (2, model.head.in_features)
         assert logits.std() > 0
 
+    @pytest.mark.slow
     def test_grey_images_of_28_pixels_and_normalisation(self, name: str) -> None:
         model = load_model(SMALL[name].replace(":in_channels=3", ""), num_classes=7, in_channels=1, normalize="mnist")
         nn.init.normal_(model.head.weight, generator=torch.Generator().manual_seed(1))
@@ -96,6 +98,7 @@ class TestContract:
         assert gradient[0].abs().sum() > 0
         assert gradient[1].abs().sum() == 0
 
+    @pytest.mark.slow
     def test_seed_decides_the_weights_and_the_global_generator_is_left_alone(self, name: str) -> None:
         before = torch.get_rng_state()
         first = small(name).state_dict()

@@ -105,6 +105,7 @@ def test_a_figure_has_no_table_and_says_where_its_numbers_are() -> None:
         published.table("tian2021:figure4a")
 
 
+@pytest.mark.slow
 def test_torch_is_not_loaded() -> None:
     program = "import sys; import classwise.published; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -45,6 +45,7 @@ def test_a_table_has_its_printed_rows_and_columns() -> None:
     assert settings("tian2021:table3").rows.split("; ")[-2:] == ["HE, 5", "HE, 50"]
 
 
+@pytest.mark.slow
 def test_nothing_of_it_needs_torch() -> None:
     code = (
         "import sys; from classwise.published import settings; settings('li2023:table1'); print('torch' in sys.modules)"

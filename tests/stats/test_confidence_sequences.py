@@ -109,6 +109,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 class TestCoverage:
     @pytest.mark.parametrize(
         ("case", "confidence", "most"),

@@ -68,6 +68,7 @@ def test_ties_speak_for_neither_direction() -> None:
     assert found.p_less == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.slow
 def test_under_no_relation_the_test_keeps_its_level() -> None:
     rng = np.random.default_rng(1)
     found = [rank_test(rng.integers(4, size=9), rng.integers(4, size=9), seed=n) for n in range(300)]

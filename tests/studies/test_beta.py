@@ -28,12 +28,14 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return out, studies.run(studies.parse("beta", {**OPTIONS, "per_class": 10}), out)
 
 
+@pytest.mark.slow
 def test_only_the_named_class_has_another_beta(found: Found) -> None:
     out, _ = found
     made = [recipe.read(out / "jobs" / f"beta-{value}" / "config.toml")["method"]["beta"] for value in ("0.5", "6")]
     assert made == [{"8": 0.5, "*": 6.0}, 6.0]
 
 
+@pytest.mark.slow
 def test_changes_are_paired_with_the_recipes_own_beta(found: Found) -> None:
     out, result = found
     base, low = (cw.Audit.load(out / "jobs" / f"beta-{value}-audit").rows() for value in ("6", "0.5"))
@@ -46,6 +48,7 @@ def test_changes_are_paired_with_the_recipes_own_beta(found: Found) -> None:
     np.testing.assert_allclose(robust, 100 * cw.Audit.load(out / "jobs" / "beta-6-audit").by_class()["accuracy"])
 
 
+@pytest.mark.slow
 def test_the_partner_is_most_often_misclassified_as_the_class(found: Found) -> None:
     out, result = found
     taken = cw.Audit.load(out / "jobs" / "beta-6-audit").confusion(rates=True)["8"].drop("8")

@@ -61,6 +61,7 @@ def test_the_epochs_come_from_the_history_of_given_models(found: Found, models: 
     assert {"gap", "discrepancy", *curves} == set(result.figures)
 
 
+@pytest.mark.slow
 def test_kept_epochs_are_audited_on_the_test_images(tmp_path: Path) -> None:
     kept = [*QUICK, "train.epochs=2", "train.keep=all"]
     cw.train("desk/digits/madry", out=tmp_path / "madry", changes=kept, progress=False)

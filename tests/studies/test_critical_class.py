@@ -28,6 +28,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return out, studies.run(study, out)
 
 
+@pytest.mark.slow
 def test_changes_are_paired_with_the_base(found: Found) -> None:
     out, result = found
     base, protect = (cw.Audit.load(out / "jobs" / f"{name}-audit") for name in ("base", "protect-8"))
@@ -39,6 +40,7 @@ def test_changes_are_paired_with_the_base(found: Found) -> None:
         np.testing.assert_allclose(own["p (Holm)"], direct["p_holm"])
 
 
+@pytest.mark.slow
 def test_both_scenarios_are_judged(found: Found) -> None:
     out, result = found
     nothing_decided(result)

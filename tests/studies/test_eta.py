@@ -27,6 +27,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return out, studies.run(studies.parse("eta", {**DIGITS, **attacks, "eta": "0.05,0.5"}), out)
 
 
+@pytest.mark.slow
 def test_the_table_has_every_attack_and_rho_against_the_base(found: Found) -> None:
     out, result = found
     table = result.tables["eta"]
@@ -40,6 +41,7 @@ def test_the_table_has_every_attack_and_rho_against_the_base(found: Found) -> No
     assert len(result.claims) == 3
 
 
+@pytest.mark.slow
 def test_autoattack_sees_images_of_its_own_and_has_rows_of_its_own(found: Found) -> None:
     options = {**DIGITS, "per_class": 8, "attack": ["fgsm", "pgd-2"], "eta": "0.05,0.5"}
     study = studies.parse("eta", {**options, "autoattack_per_class": 3})
@@ -60,6 +62,7 @@ def test_autoattack_sees_images_of_its_own_and_has_rows_of_its_own(found: Found)
     assert table.iloc[-1]["average (%)"] == pytest.approx(100 * worst.mean())
 
 
+@pytest.mark.slow
 def test_only_eta_differs(found: Found) -> None:
     out, _ = found
     settings = [recipe.read(out / "jobs" / name / "config.toml") for name in ("eta-0.05", "eta-0.5", "base")]

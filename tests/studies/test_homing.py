@@ -243,6 +243,7 @@ def test_what_homing_cannot_use(options: dict[str, object], message: str) -> Non
         study(**options).jobs()
 
 
+@pytest.mark.slow
 def test_the_study_counts_what_its_audits_say(tmp_path: Path) -> None:
     result = studies.run(study(classes=["3", "8"], per_class=8, attack="pgd-3"), tmp_path)
     base = cw.Audit.load(tmp_path / "jobs" / "madry-audit").rows()

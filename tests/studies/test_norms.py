@@ -119,6 +119,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_a_given_model_is_attacked_in_its_norm(run: Path, tmp_path: Path) -> None:
     options = {"model": [str(run)], "per_class": 3, "attack": "pgd:steps=2,step=0.5"}
     studies.run(studies.parse("relations", options), tmp_path / "out")
@@ -127,6 +128,7 @@ def test_a_given_model_is_attacked_in_its_norm(run: Path, tmp_path: Path) -> Non
     assert 0.4 < records.frame["distance"].max() <= 0.5 + 1e-5
 
 
+@pytest.mark.slow
 def test_adversarial_features_are_made_in_l2(run: Path, tmp_path: Path) -> None:
     """The vectors of a map are those of images that the attack itself made in that ball."""
     images = cw.load_data("digits", split="test").subset(per_class=2, seed=0)
@@ -148,6 +150,7 @@ def test_adversarial_features_are_made_in_l2(run: Path, tmp_path: Path) -> None:
     assert not np.allclose(maps[0]["silhouette_class"], maps[1]["silhouette_class"])
 
 
+@pytest.mark.slow
 def test_temperature_starts_and_follows_in_l2(run: Path, tmp_path: Path) -> None:
     options = {"model": [str(run)], "per_class": 3, "attack": "pgd:steps=3,start=none", "inv_temperature": "5"}
     studies.run(studies.parse("temperature", options), tmp_path)

@@ -91,6 +91,7 @@ def test_the_order_is_tested_between_halves_of_the_images() -> None:
     )
 
 
+@pytest.mark.slow
 def test_hard_images_alone_do_not_make_orders_alike() -> None:
     """All trainings get the same images wrong, the classes being equally hard."""
     rng, verdicts = np.random.default_rng(0), []
@@ -165,6 +166,7 @@ def test_what_cannot_be_varied(options: dict[str, object], message: str) -> None
         study(**options).jobs()
 
 
+@pytest.mark.slow
 def test_the_study_tells_what_its_audits_say(tmp_path: Path) -> None:
     vary = ["thin=model.spec=resnet:width=4,blocks=1"]
     result = studies.run(study(vary=vary, attack="pgd-2", per_class=8), tmp_path)

@@ -26,6 +26,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return out, studies.run(studies.parse("weight", {**options, "per_class": 8, "attack": ["pgd-2"]}), out)
 
 
+@pytest.mark.slow
 def test_the_weights_of_all_classes_have_mean_one(found: Found) -> None:
     out, _ = found
     weight = recipe.read(out / "jobs" / "weight-2.5" / "config.toml")["method"]["weight"]
@@ -34,6 +35,7 @@ def test_the_weights_of_all_classes_have_mean_one(found: Found) -> None:
     assert recipe.read(out / "jobs" / "weight-1" / "config.toml")["method"]["weight"] == 1.0
 
 
+@pytest.mark.slow
 def test_levels_are_those_of_the_audits(found: Found) -> None:
     out, result = found
     table = result.tables["weights"].set_index("weight")
@@ -48,6 +50,7 @@ def test_levels_are_those_of_the_audits(found: Found) -> None:
     np.testing.assert_allclose(changed, 100 * (accuracies[2.5] - accuracies[1.0]), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_claims_go_from_the_least_to_the_middle_to_the_largest(found: Found) -> None:
     _, result = found
     nothing_decided(result)

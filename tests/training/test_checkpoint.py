@@ -22,6 +22,8 @@ from classwise.training import pseudo
 from classwise.training.checkpoint import Checkpoints
 from classwise.training.state import TrainingState
 
+pytestmark = pytest.mark.slow
+
 AT_EVERY_STEP: dict[str, Any] = {"save_minutes": 0}
 
 RUNS: dict[str, dict[str, Any]] = {

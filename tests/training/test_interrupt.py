@@ -43,6 +43,7 @@ def test_other_threads_do_not_listen() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "place", "number"),
     [(1, (0, 1), signal.SIGINT), (3, (0, 3), signal.SIGTERM), (4, (1, 1), signal.SIGTERM)],

@@ -14,6 +14,8 @@ from classwise.core.run_folder import RunFolder
 from classwise.training.checkpoint import Checkpoints
 from classwise.training.train import Trained
 
+pytestmark = pytest.mark.slow
+
 
 def names(out: Path) -> list[str]:
     return sorted(path.name for path in out.glob("epochs/*"))

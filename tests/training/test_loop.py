@@ -31,6 +31,8 @@ from classwise.training import history, loop, prepare, pseudo
 from classwise.training.epoch_records import EpochRecords, meta_of, to_records
 from classwise.training.processes import Processes
 
+pytestmark = pytest.mark.slow
+
 SHRUNK = [
     "data.per_class=9", "data.validation=3", "train.epochs=2", "train.batch=32", 'validate.attack=["pgd-2"]',
 ]  # fmt: skip

@@ -58,6 +58,7 @@ def together(alone: Path) -> tuple[Path, str]:
     return out, printed
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one_does(alone: Path, together: tuple[Path, str]) -> None:
     out = together[0]
     found, expected = history(out), history(alone)
@@ -73,6 +74,7 @@ def test_two_processes_train_as_one_does(alone: Path, together: tuple[Path, str]
     assert one["state"]["weight"].std() > 0.01  # there was something to agree on
 
 
+@pytest.mark.slow
 def test_only_the_first_writes_and_speaks(together: tuple[Path, str]) -> None:
     out, printed = together
     assert [printed.count(f"epoch {epoch} of 5:") for epoch in range(1, 6)] == [1] * 5
@@ -82,6 +84,7 @@ def test_only_the_first_writes_and_speaks(together: tuple[Path, str]) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_one_of_two_killed_both_resume_where_they_stopped(alone: Path, together: tuple[Path, str]) -> None:
     """And do not train from scratch, although --overwrite was given."""
     folder, out = alone.parent, alone.parent / "killed"

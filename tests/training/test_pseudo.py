@@ -72,6 +72,7 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         pseudo.read_pseudo(path, images)
 
 
+@pytest.mark.slow
 def test_from_the_command_line_to_a_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -167,6 +167,7 @@ NINE = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @for_each("network", NINE)
 def test_the_nine_networks_of_benz_et_al_take_the_place_of_a_recipes(network: str) -> None:
     made = recipe.load("cifar10/madry", [f"model.spec={network}"])

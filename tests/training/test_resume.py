@@ -20,6 +20,8 @@ from classwise.models import read_checkpoint
 from classwise.training.audit_command import audit_command, audit_data
 from classwise.training.train import Trained
 
+pytestmark = pytest.mark.slow
+
 
 def command(*arguments: Any) -> None:
     app([*map(str, arguments), "--no-progress"], standalone_mode=False)

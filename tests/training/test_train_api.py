@@ -20,6 +20,8 @@ from classwise.data.images import ArrayPixels, Images
 from classwise.training import prepare
 from classwise.training.step import TrainStep
 
+pytestmark = pytest.mark.slow
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a class that is not there": (
         {"method": {"beta": {"thre": 0.5}}}, r"unknown class in beta 'thre'"),

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from small_runs import assert_same_run, content, run, small, start, until, written
 
+pytestmark = pytest.mark.slow
+
 TRAIN: dict[str, Any] = {"epochs": 10, "averaging": "ema:decay=0.9", "save_minutes": 0}
 
 

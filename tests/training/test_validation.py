@@ -21,6 +21,8 @@ from classwise.engine.attack_copy import follow
 from classwise.training.processes import Processes
 from classwise.training.validation import Validation, _join
 
+pytestmark = pytest.mark.slow
+
 EPS = 0.1
 
 

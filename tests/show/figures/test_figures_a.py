@@ -100,6 +100,7 @@ def test_shapes_and_dashes_go_with_every_colour() -> None:
     assert style.run_scale([str(n) for n in range(9)]).to_dict()["range"][8] == style.PALETTE[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "points"), [("column", 234), ("page", 487), (301.5, 301.5)])
 def test_a_figure_is_exactly_as_wide_as_asked(width: Any, points: float, tmp_path: Path) -> None:
     chart = figures.from_runs("confusion", {"run": audit()})
@@ -124,6 +125,7 @@ def test_a_square_stays_square_and_letters_keep_their_size(tmp_path: Path) -> No
     assert small["config"]["axis"] == large["config"]["axis"]
 
 
+@pytest.mark.slow
 def test_panels_side_by_side_shrink_together(tmp_path: Path) -> None:
     chart = figures.from_runs("gap", {"one": clean_and_robust(), "two": clean_and_robust()})
     made = json.loads(figures.save(chart, tmp_path / "figure.json", "page").read_text())
@@ -156,6 +158,7 @@ def test_a_page_may_choose_ink_and_background() -> None:
     assert chart["config"]["background"] == "transparent"
 
 
+@pytest.mark.slow
 def test_a_page_is_made_of_one_file_without_the_network(tmp_path: Path) -> None:
     page = figures.save(figures.from_runs("forest", {"run": audit()}), tmp_path / "figure.html").read_text()
     assert not re.search(r'<(script|link)[^>]+(src|href)="https?:', page)
@@ -201,6 +204,7 @@ def many(size: int, group: int) -> Records:
     return records(counts, names, superclasses={f"g{g}": names[g : g + group] for g in range(0, size, group)})
 
 
+@pytest.mark.slow
 def test_a_thousand_classes_are_drawn_by_superclass_with_the_most_frequent_confusions() -> None:
     rows = many(1000, 50)
     matrix, pairs = confusion.draw(rows), tables(confusion.draw(rows))[-1]
@@ -416,6 +420,7 @@ def test_the_state_drawn_is_what_moves() -> None:
         figures.from_histories("class_state", {"run": table}, state=("weigth",))
 
 
+@pytest.mark.slow
 def test_a_run_has_a_panel_only_for_the_state_that_moves_in_it() -> None:
     moves = {"weight:a": [1.0, 1.2], "weight:b": [1.0, 0.8]}
     both = history(**moves, **{"margin:a": [1.0, 0.9], "margin:b": [1.0, 1.0]})

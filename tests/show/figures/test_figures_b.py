@@ -138,6 +138,7 @@ def texts(chart: Any, folder: Path, width: Literal["page"] | None = None) -> lis
     return ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_on_a_page_shows_every_class_by_its_name(name: str, tmp_path: Path) -> None:
     written = texts(FIGURES[name](), tmp_path, width="page")
@@ -145,6 +146,7 @@ def test_a_figure_on_a_page_shows_every_class_by_its_name(name: str, tmp_path: P
     assert not missing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_files_of_every_kind(name: str, tmp_path: Path) -> None:
     chart = FIGURES[name]()

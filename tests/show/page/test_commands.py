@@ -120,6 +120,7 @@ def check(folder: Path, workspace: Path, tmp_path: Path, run: Callable[[list[str
             np.testing.assert_array_equal(again.adversarial(name)["exact"], first.adversarial(name)["exact"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_command_reproduces_the_run(kind: str, workspace: Path, tmp_path: Path) -> None:
     words = KINDS[kind]
@@ -129,6 +130,7 @@ def test_the_command_reproduces_the_run(kind: str, workspace: Path, tmp_path: Pa
     check(tmp_path / "run", workspace, tmp_path, lambda words: call(words, str(workspace)))
 
 
+@pytest.mark.slow
 def test_so_does_that_of_a_run_asked_for_in_python(workspace: Path, tmp_path: Path) -> None:
     """Attack objects, numbers that are no short decimals, pairs and paths; and the very text of the page."""
     attacks: Any = [MarginPgd(steps=2, step=1 / 300), Pgd(steps=2, restarts=2, start="gaussian"), Transfer(NET)]
@@ -215,6 +217,7 @@ def test_of_older_folders_floats_foreign_and_transfer_attacks_parse_again(tmp_pa
 # ---- refused, and why ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "line"),
     [
@@ -249,6 +252,7 @@ def test_a_refusal_names_the_setting_and_no_fingerprint(
     assert "fingerprint" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_same_weights_in_another_file_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save(load_model(NET, num_classes=10, in_channels=1).state_dict(), "w.pt")
@@ -257,6 +261,7 @@ def test_the_same_weights_in_another_file_resume(tmp_path: Path, monkeypatch: py
         cw.audit(NET, "digits", "fgsm", weights=weights, limit=6, out="run")
 
 
+@pytest.mark.slow
 def test_a_folder_with_short_fingerprints_is_resumed(tmp_path: Path) -> None:
     """Those of earlier versions are the first 16 digits, and such folders say nothing of the command."""
     options: Any = {"limit": 6, "out": tmp_path / "run", "eps": {"3": 0.01, "*": 0.02}}

@@ -96,6 +96,7 @@ def run_of(audit: Audit) -> dict[str, Any]:
 # ---- the file --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_all_sections_are_there_in_order(page: Page) -> None:
     sections_there = [str(a["id"]) for tag, a in page.tags if tag == "section" and "id" in a]
     expected = ["classes", "confusion", "intervals", "training", "findings", "groups", "comparison", "settings"]
@@ -146,6 +147,7 @@ def test_charts_are_well_formed_and_escape_the_names(page: Page) -> None:
     assert any(SCRIPT in "".join(ElementTree.fromstring(drawing).itertext()) for drawing in drawings)
 
 
+@pytest.mark.slow
 def test_the_page_is_made_without_torch(folders: list[Path], tmp_path: Path) -> None:
     program = (
         "import sys\nfrom pathlib import Path\n"
@@ -430,6 +432,7 @@ def test_an_unchanged_image_has_a_grey_difference() -> None:
 # ---- size ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_ten_classes_with_images_stay_under_five_megabytes(tmp_path: Path) -> None:
     """Three runs whose images, of noise, no PNG makes small: made in five seconds of one processor."""
     rng = np.random.default_rng(0)
@@ -450,6 +453,7 @@ def test_ten_classes_with_images_stay_under_five_megabytes(tmp_path: Path) -> No
     assert 2_000_000 < out.stat().st_size < 5_000_000
 
 
+@pytest.mark.slow
 def test_a_thousand_classes_make_a_small_page_quickly(tmp_path: Path) -> None:
     names = [f"class {number}" for number in range(1000)]
     right = [number % 26 for number in range(1000)]

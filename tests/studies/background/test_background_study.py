@@ -230,6 +230,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, studies.Stud
     return out, studies.run(studies.parse("background", {**options, "mnist_attack": "pgd-2"}), out)
 
 
+@pytest.mark.slow
 def test_errors_are_counted_against_the_pairing_they_were_trained_with(
     shared: tuple[Path, studies.StudyResult],
 ) -> None:
@@ -264,6 +265,7 @@ def audit_of(clean: float, attacked: float) -> cw.Audit:
     return cw.Audit(Records.concat([partners(clean, attack="clean"), partners(attacked)]))
 
 
+@pytest.mark.slow
 def test_following_is_judged_against_chance_and_other_pairings() -> None:
     follows, not_so = audit_of(0.1, 0.7), audit_of(0.1, 0.1)
     result = digits.result({"pairs": follows, "shifted": not_so})

@@ -42,6 +42,7 @@ def test_a_difference_is_a_sentence() -> None:
             assert sentence.endswith("."), (name, sentence)
 
 
+@pytest.mark.slow
 def test_the_page_of_all_reproductions_is_up_to_date() -> None:
     file = Path(__file__).parents[3] / "docs" / "results" / "reproductions.md"
     made = page.markdown()

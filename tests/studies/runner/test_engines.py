@@ -81,6 +81,7 @@ def test_in_this_process_jobs_are_told_as_they_finish(tmp_path: Path) -> None:
     assert run(workspace, Resources()) == []
 
 
+@pytest.mark.slow
 def test_a_failure_holds_up_only_what_needs_it_and_a_killed_process_is_replaced(tmp_path: Path) -> None:
     jobs = [errand("good", "die_once"), errand("after", after="{good}"), errand("bad", "refuse")]
     workspace = desk_of(tmp_path, *jobs, errand("never", after="{bad}"), errand("mortal", "die"))
@@ -119,6 +120,7 @@ with engine("local", workspace, Resources(jobs=2)) as submit:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_stopping_the_study_stops_its_processes(tmp_path: Path, number: signal.Signals) -> None:
     workspace = desk_of(tmp_path, errand("a", wait=120.0), errand("b", wait=120.0), errand("c", wait=120.0))

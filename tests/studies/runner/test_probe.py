@@ -71,6 +71,7 @@ def test_an_audit_is_what_some_images_took_times_all(
     assert found.seconds == 1 + 2 + 200 / 32
 
 
+@pytest.mark.slow
 def test_a_probe_in_a_process_of_its_own(tmp_path: Path) -> None:
     norms = DeriveJob("n", "m:f", {"model": "{t}/best.pt"})
     jobs = [AuditJob("a", "{t}/best.pt", "digits", ("fgsm",), 0.1), AuditJob("b", "{n}/x.pt", "digits", ("fgsm",), 0.1)]
@@ -84,6 +85,7 @@ def test_a_probe_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert estimates._measure(workspace, norms, Resources(), 0.1, 600.0).basis == "unknown"
 
 
+@pytest.mark.slow
 def test_a_probe_that_does_not_end_is_given_up(tmp_path: Path) -> None:
     workspace = planned(tmp_path, TrainJob("t", "desk/digits/madry"))
     found = estimates._measure(workspace, workspace.graph.jobs["t"], Resources(), 1.0, limit=0.01)

@@ -110,6 +110,7 @@ def test_what_went_wrong_is_said_in_words(tmp_path: Path) -> None:
     assert workspace.finished(workspace.graph.jobs["no"]) is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("errands")
 def test_two_processes_do_not_do_the_same_job(tmp_path: Path) -> None:
     workspace = desk_of(tmp_path, errand("one", wait=0.5))
@@ -118,6 +119,7 @@ def test_two_processes_do_not_do_the_same_job(tmp_path: Path) -> None:
     assert len(calls(workspace, "one")) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("errands")
 def test_a_killed_process_leaves_the_job_to_the_next(tmp_path: Path) -> None:
     workspace = desk_of(tmp_path, errand("one", wait=30.0))
@@ -132,6 +134,7 @@ def test_a_killed_process_leaves_the_job_to_the_next(tmp_path: Path) -> None:
     again.wait(300)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("errands")
 def test_a_job_leaves_with_the_process_that_started_it(tmp_path: Path) -> None:
     workspace = desk_of(tmp_path, errand("one", wait=30.0))
@@ -150,6 +153,7 @@ def test_a_job_leaves_with_the_process_that_started_it(tmp_path: Path) -> None:
     wait_until(lambda: not running(pid))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts a parent's memory")
 def test_memory_is_this_processes_own_and_not_its_parents() -> None:
     filler = bytearray(b"\1") * (400 * 2**20)
@@ -163,6 +167,7 @@ def test_memory_is_this_processes_own_and_not_its_parents() -> None:
 QUICK = ("train.epochs=1", "data.per_class=24", "data.validation=4", "method.steps=2", "validate.attack=pgd-2")
 
 
+@pytest.mark.slow
 def test_a_study_killed_midway_goes_on_without_doing_anything_again(tmp_path: Path) -> None:
     """A real process, killed by SIGKILL in the middle of its second training."""
     changes = [

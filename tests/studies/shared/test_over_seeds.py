@@ -66,6 +66,7 @@ def test_several_seeds_by_hand() -> None:
     assert found["p_holm"][0] == pytest.approx(2 * 2 * stats.t.sf(0.75 / math.sqrt(image + seed), freedom))
 
 
+@pytest.mark.slow
 def test_the_interval_over_seeds_covers_the_truth() -> None:
     """Where seeds wobble, one seed's interval misses what the next seed gives; that over seeds does not."""
     rng = np.random.default_rng(1)

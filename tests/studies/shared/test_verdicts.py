@@ -152,6 +152,7 @@ def test_classes_confused_with_each_other_or_not() -> None:
     assert few.verdict == "not enough images"
 
 
+@pytest.mark.slow
 def test_without_reciprocity_it_is_found_as_seldom_as_the_level_says() -> None:
     rng, found = np.random.default_rng(0), []
     for seed in range(150):
