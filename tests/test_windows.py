@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import importlib, os, pkgutil, signal, sys
 import classwise
@@ -23,15 +25,13 @@ for name in ("SIGKILL", "SIGHUP", "SIGALRM", "SIGUSR1", "SIGPIPE", "setitimer"):
     delattr(signal, name)
 
 import classwise
-import pytest
-
-pytestmark = pytest.mark.slow
 found = {module.__name__: module for module in every_module()}
 assert found["classwise.studies.runner.work"].peak_megabytes() >= 0
 print(len(found))
 """
 
 
+@pytest.mark.slow
 def test_every_module_can_be_imported_without_what_only_posix_has() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -29,6 +29,8 @@ from classwise.models import load_model
 from classwise.models.black_box import BlackBox
 from classwise.models.serve import Server
 
+pytestmark = pytest.mark.slow
+
 BATCH = 16
 HERE: dict[str, Any] = {"limit": 96, "batch_size": BATCH, "progress": False}
 EPS = 0.2
@@ -38,8 +40,6 @@ SERVE = """
 import sys, time
 import numpy as np
 from classwise.models.serve import serve
-
-pytestmark = pytest.mark.slow
 
 means = np.load(sys.argv[1])
 
