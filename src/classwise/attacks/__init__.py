@@ -85,7 +85,7 @@ def parse(attacks: str | Attack | Sequence[str | Attack], **overrides: Any) -> d
 
     ``"pgd-20"`` sets the number of steps; ``"pgd:steps=20,step=0.003,restarts=5"`` any field; several values,
     ``"pgd:steps=[10, 20]"``, make one attack each. `overrides` set a field on every attack that has it. Attacks whose
-    short names collide are told apart by the fields in which they differ from each other and from the defaults.
+    short names collide are distinguished by the fields in which they differ from each other and from the defaults.
     """
     made: list[Attack] = []
     for item in listed(attacks):

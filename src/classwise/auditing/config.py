@@ -99,7 +99,7 @@ class AttackPart(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class StatisticsPart(Part):
-    """How sure the numbers are."""
+    """The confidence level of every interval and test."""
 
     confidence: OpenShare = setting(0.95, "Of all intervals.")
     find_worst: bool = setting(False, "Only find the worst class, attacking as few images as that takes.", python=False, recorded=True)
