@@ -142,7 +142,7 @@ class TestData:
 
     def test_an_empty_selection(self, x: Tensor, y: Tensor) -> None:
         images = Images(ArrayPixels(x), y.numpy(), ("0", "1", "2", "3"))
-        with pytest.raises(UserError, match=r"the selection from data is empty: no example of \['3'\] is there"):
+        with pytest.raises(UserError, match=r"the selection from data is empty: it has no example of \['3'\]"):
             cw.audit(Stripes(4), images, classes=["3"])
 
     def test_forty_unequal_classes(self) -> None:

@@ -31,7 +31,7 @@ STUDIES = {
 SAME = {"confidence_path": "temperature"}
 #: What a reader looks for in the drawing besides the classes.
 WORDS = {"temperature": "1/T", "confidence_path": "step 2", "sweep": "weight of 3", "corruptions": "contrast",
-         "background": "pgd-2", "weight_norm": "norm of the weights", "discrepancy": "off average",
+         "background": "pgd-2", "weight_norm": "norm of the weights", "discrepancy": "difference from the average",
          "panels": "difference", "features": "adversarial"}  # fmt: skip
 
 
@@ -148,5 +148,5 @@ def test_the_steps_and_the_temperature_that_are_followed_can_be_chosen(models: d
     assert re.findall(r">(step \d+)<", svg) == ["step 1", "step 4"]
     assert "standard, PGD" in svg
     assert "madry, PGD" in svg
-    with pytest.raises(UserError, match=r"--followed 3 is not in the grid of 1/T besides 1: 10, 50"):
+    with pytest.raises(UserError, match=r"--followed 3 is not in the grid of 1/T other than 1: 10, 50"):
         studies.parse("temperature", {**options, "followed": 3}).jobs()

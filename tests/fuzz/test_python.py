@@ -48,7 +48,7 @@ RECIPE = {
 #: Functions with arguments that work; each argument in turn, and those not given here, becomes a bad value.
 CALLS: dict[Callable[..., Any], Callable[[Path], dict[str, Any]]] = {
     cw.audit: lambda out: {"model": model(), "data": digits(), "attacks": "pgd-1", "eps": 0.1, "progress": False},
-    cw.find_worst: lambda out: {"model": model(), "data": digits(), "attack": "pgd-1", "eps": 0.1, "progress": False},
+    cw.find_worst: lambda out: {"model": model(), "data": digits(), "attacks": "pgd-1", "eps": 0.1, "progress": False},
     cw.train: lambda out: {"source": RECIPE, "out": out / "train", "progress": False},
     cw.load_model: lambda out: {"spec": "resnet:width=4,blocks=1-1", "num_classes": 10, "in_channels": 1},
     cw.load_data: lambda out: {"spec": "digits", "split": "test"},

@@ -73,7 +73,8 @@ def argument(value: Any, kind: Any, where: str) -> Any:
         return convert(_number(value), kind, where)
     wanted = _class_of(kind)
     accepted = (str, os.PathLike) if wanted is Path else wanted
-    if accepted is None or (isinstance(value, accepted) and (wanted in (str, Path) or not _without_items(value))):
+    sequence = wanted is not None and wanted.__module__ == "collections.abc"
+    if accepted is None or (isinstance(value, accepted) and not (sequence and _without_items(value))):
         return _items(value, kind, where)
     raise UserError(f"{where} must be {_called(wanted)}, got {reprlib.repr(value)}.")
 

@@ -118,7 +118,11 @@ class Registry:
         """
         annotated = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
         hints = typing.get_type_hints(annotated, include_extras=True)
-        taken = {name: each for name, each in inspect.signature(function).parameters.items() if name not in self.given}
+        try:
+            parameters = inspect.signature(function).parameters
+        except ValueError as error:
+            raise UserError(f"{owner} is no function or class written in Python ({error}).") from None
+        taken = {name: each for name, each in parameters.items() if name not in self.given}
         spec.check_keys(options, {**taken, **dict.fromkeys(besides)}, owner)
         kinds = {name: hints.get(name, _kind_of(each.default)) for name, each in taken.items()}
         return {key: spec.convert(value, kinds[key], f"{owner}.{key}") for key, value in options.items()}

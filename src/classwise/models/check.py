@@ -66,7 +66,7 @@ def check_device(device: str | torch.device) -> torch.device:
     """The device, once a tensor was put there."""
     try:
         return torch.zeros(1, device=device).device
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0].partition(" device type")[0]
         raise UserError(f"cannot use the device {str(device)!r}: {reason}. Try cpu, cuda, cuda:1 or mps.") from error
 

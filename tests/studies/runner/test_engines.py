@@ -90,7 +90,7 @@ def test_a_failure_holds_up_only_what_needs_it_and_a_killed_process_is_replaced(
     words = str(failure.value)
     assert "bad: this cannot be done:\n  give it up" in words
     assert "mortal: its process was killed 2 times" in words
-    assert "the same command goes on" in words
+    assert "the same command resumes" in words
     assert [len(calls(workspace, name)) for name in ("good", "after", "never", "mortal")] == [2, 1, 0, 2]
     assert {threads for _, threads in calls(workspace, "good")} == {"3"}
     pids = {pid for name in ("good", "after", "mortal") for pid, _ in calls(workspace, name)}
