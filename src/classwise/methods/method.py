@@ -16,6 +16,7 @@ A method of your own is a frozen dataclass derived from `Method` or from another
     idle_epochs()                                once: how long the method waits, for a warning where that is too long
     attack(model, batch, state)                  every step: the images to train on
     loss(model, batch, state)                    every step: a loss for each example
+    after_step(model, batch, state, loss)        every step, the weights having moved: the next state
     update(state, train, valid, epoch)           after every epoch: the next state, from records
     remarks(state)                               at the end: sentences for the user
 """
@@ -63,7 +64,8 @@ class Batch:
     epoch: epochs done so far, the fraction of the current one included. epochs: how many there will be.
     x_adv: what `attack` returned.
     joint: clean and adversarial images go through the network together, so batch-norm sees them as one batch.
-    average: the mean of a number over all processes that share the batch.
+    average: the mean over the whole batch, from the mean over this process's examples of it.
+    total: the sum over all processes that share the batch.
     """
 
     x: Tensor
@@ -78,6 +80,7 @@ class Batch:
     joint: bool = False
     smoothing: float = 0.0
     average: Callable[[Tensor], Tensor] = lambda value: value
+    total: Callable[[Tensor], Tensor] = lambda value: value
 
     @property
     def adversarial(self) -> Tensor:
@@ -135,6 +138,15 @@ class Method:
     def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
         """The loss of every example at the current weights; weights and temperatures applied."""
         raise NotImplementedError
+
+    def after_step(self, model: nn.Module, batch: Batch, state: State, loss: Loss) -> State:
+        """The state after the optimiser's step on a batch; the next batch is trained with it.
+
+        The model has its new weights and is in train mode, so that a pass through it moves batch-norm's running
+        statistics; `batch.fast` still has the weights the attack saw. The state must come out the same in every
+        process: what is counted in a batch is `batch.total(…)`, what is averaged over it `batch.average(…)`.
+        """
+        return state
 
     def remarks(self, state: State) -> tuple[str, ...]:
         """Sentences for the user about the state at the end of a training."""

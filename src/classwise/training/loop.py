@@ -116,7 +116,9 @@ def _epoch(
     display.begin_epoch(state.epoch, len(batches), state.step)
     for examples in phase.source.stream(shares[state.step :]):
         done, count = state.step / len(batches), len(batches[state.step])
-        batch, loss = train_step(examples, phase.augment, state.method_state, state.epoch, done, count)
+        batch, loss, state.method_state = train_step(
+            examples, phase.augment, state.method_state, state.epoch, done, count
+        )
         records.add(state.step, torch.from_numpy(examples.index), batch.y, loss)
         state.step += 1
         if training.averaging is not None:

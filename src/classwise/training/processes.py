@@ -37,11 +37,15 @@ class Processes:
 
     def average(self, value: Tensor) -> Tensor:
         """The mean of a tensor over the processes."""
+        return value if self.world == 1 else self.total(value) / self.world
+
+    def total(self, value: Tensor) -> Tensor:
+        """The sum of a tensor over the processes."""
         if self.world == 1:
             return value
-        mean = value.detach().clone()
-        dist.all_reduce(mean)
-        return mean / self.world
+        whole = value.detach().clone()
+        dist.all_reduce(whole)
+        return whole
 
     @torch.no_grad()
     def average_gradients(self, model: nn.Module) -> None:

@@ -79,28 +79,36 @@ class TrainStep:
         epoch: int,
         done: float,
         count: int,
-    ) -> tuple[Batch, Loss]:
-        """Train on this process's share of a batch of `count`; `done` is the fraction of the epoch before it."""
+    ) -> tuple[Batch, Loss, State]:
+        """Train on this process's share of a batch of `count`; `done` is the fraction of the epoch before it. Returns
+        the batch, its loss, and the method's state after it."""
         set_rate(self.optimizer, self.rate(epoch + done))
         batch = self.prepare(examples, augment, epoch, done)
         method, model = self.recipe.method, self.model.train()
         share = self.processes.world / count
-        batch = dataclasses.replace(batch, average=self._mean_over(len(batch.x), count))
-        with self.randomness(epoch, done), self._precision():
-            batch = dataclasses.replace(batch, x_adv=method.attack(model, batch, state).detach())
-            with self._perturbed(batch, state, share, epoch + done):
-                loss = method.loss(model, batch, state)
-                self._require_finite(batch, examples, loss)
-                self.optimizer.zero_grad(set_to_none=True)
-                self.scaler.scale(share * loss.value.sum()).backward()  # type: ignore[no-untyped-call]
-        self.processes.average_gradients(model)
+        batch = dataclasses.replace(batch, average=self._mean_over(len(batch.x), count), total=self.processes.total)
+        with self.randomness(epoch, done):
+            with self._precision():
+                batch = dataclasses.replace(batch, x_adv=method.attack(model, batch, state).detach())
+                with self._perturbed(batch, state, share, epoch + done):
+                    loss = method.loss(model, batch, state)
+                    self._require_finite(batch, examples, loss)
+                    self.optimizer.zero_grad(set_to_none=True)
+                    self.scaler.scale(share * loss.value.sum()).backward()  # type: ignore[no-untyped-call]
+            self._descend()
+            with self._precision(), torch.no_grad():
+                state = method.after_step(model, batch, state, loss)
+        self.processes.same_buffers(model)
+        return batch, loss, state
+
+    def _descend(self) -> None:
+        """The optimiser's step, with the gradients of all processes."""
+        self.processes.average_gradients(self.model)
         if self.recipe.train.clip is not None:
             self.scaler.unscale_(self.optimizer)
-            nn.utils.clip_grad_norm_(model.parameters(), self.recipe.train.clip)
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.train.clip)
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        self.processes.same_buffers(model)
-        return batch, loss
 
     def prepare(
         self, examples: Examples, augment: Callable[[Tensor, Tensor], Tensor], epoch: int, done: float
