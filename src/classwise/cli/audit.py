@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from classwise.auditing.config import AuditConfig
+from classwise.cli.options import with_options
 from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError
-from classwise.core.settings import REQUIRED, Setting, settings_of
+from classwise.core.settings import settings_of
 from classwise.core.spec import items
 from classwise.core.stopping import exit_code
 from classwise.results import gate
@@ -25,26 +25,7 @@ if TYPE_CHECKING:
     from classwise.results.search_result import SearchResult
 
 
-def _option(one: Setting) -> inspect.Parameter:
-    """A setting as an option of the command line."""
-    several = one.kind == list[str]
-    default = inspect.Parameter.empty if one.default is REQUIRED else None if several else one.default
-    kind = one.kind if default is not None else one.kind | None
-    about = typer.Option(*one.flags, help=escape(one.text), rich_help_panel=one.group.capitalize())
-    return inspect.Parameter(
-        one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, about]
-    )
-
-
-def _with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with an option for every setting of an audit that has one."""
-    options = [_option(one) for one in settings_of(AuditConfig).values() if one.flags]
-    vars(command)["__signature__"] = inspect.Signature(options)
-    command.__annotations__ = {one.name: one.annotation for one in options}
-    return command
-
-
-@_with_options
+@with_options(settings_of(AuditConfig).values())
 def audit(**given: Any) -> None:
     """Attack a classifier and report its robustness class by class."""
     for text in given["require"] or []:
