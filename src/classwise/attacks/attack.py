@@ -200,22 +200,25 @@ def craft(
     eps: Radius | None = None,
     generator: torch.Generator | None = None,
     key: Tensor | None = None,
+    target: Tensor | None = None,
 ) -> Tensor:
     """The plain call: adversarial examples for one batch, the point the attack ends with for every example.
 
     eps: one radius per example, instead of the threat's. Random numbers come from each example's `key` where keys are
-    given, else from the generator.
+    given, else from the generator. target: each example's target class, −1 for an untargeted attack on it; for pgd and
+    the attacks derived from it that take targets.
 
     Of several restarts the one kept is a misclassified one if there is any, and among those the one of largest
     cross entropy. The model's train/eval mode is the caller's business.
     """
     attack.require_norm(threat.norm)
     x, ball, radius = x.detach(), threat.ball, threat.eps if eps is None else eps
+    given = {} if target is None else {"target": target}
     best, best_broken = x, torch.zeros(len(x), dtype=torch.bool, device=x.device)
     best_loss = torch.full((len(x),), float("-inf"), device=x.device)
     for restart in range(attack.restarts):
         keys = rng.keys_from(generator, len(x), x.device) if key is None else rng.keys(restart, key)
-        rows = attack.begin(model, initial_rows(x, y, radius, keys, restart), ball)
+        rows = attack.begin(model, initial_rows(x, y, radius, keys, restart) | given, ball)
         for _ in range(attack.steps):
             if finished(rows, attack.steps).all():
                 break

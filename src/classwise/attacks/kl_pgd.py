@@ -37,6 +37,8 @@ class KlPgd(Pgd):
             raise UserError("kl_pgd needs a random start, gaussian or uniform: at the image itself its gradient is 0.")
 
     def begin(self, model: Model, rows: Rows, ball: Ball) -> Rows:
+        if "target" in rows:
+            raise UserError("kl_pgd moves away from the clean answer and takes no targets: give pgd the targets.")
         with torch.no_grad():
             return super().begin(model, {**rows, "clean_logits": model(rows["x"])}, ball)
 

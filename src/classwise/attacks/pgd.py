@@ -33,7 +33,8 @@ class Pgd(Attack):
 
     start: "uniform" draws from the whole ball (Madry), "gaussian" adds 0.001·N(0,1) (TRADES), "none" starts at x.
     target: a class number, "random", "likely" (the strongest wrong logit) or "unlikely"; none is untargeted.
-            An example of the target class itself has no target and stays where it is.
+            An example of the target class itself has no target and stays where it is. Rows that have a column
+            `target` already (`craft` with given targets) keep it; −1 there is an untargeted attack on that example.
     eot: gradients averaged over this many calls, for models that are randomised.
     """
 
@@ -63,14 +64,14 @@ class Pgd(Attack):
         x_adv = random_start(rows["x"], rows["eps"], rows["key"], ball, self.start)
         if self.clamp:
             x_adv = ball.project(x_adv, rows["x"], rows["eps"])
-        if self.target is not None:
+        if self.target is not None and "target" not in rows:
             rows = {**rows, "target": choose_target(model, rows, self.target)}
         return {**rows, "x_adv": x_adv}
 
     def advance(self, model: Model, rows: Rows, ball: Ball) -> Rows:
         x, x_adv, eps = rows["x"], rows["x_adv"], rows["eps"]
         size = self.default_step(eps) if self.step is None else torch.full_like(eps, self.step)
-        if self.target is not None:
+        if "target" in rows:
             size = size * (rows["target"] != rows["y"])
         z, g = value_and_gradient(model, x_adv, lambda z: self.objective(z, rows), self.eot)
         x_next = ball.project(ball.step(x_adv, g, size), x, eps)
@@ -78,11 +79,13 @@ class Pgd(Attack):
 
     def objective(self, z: Tensor, rows: Rows) -> Tensor:
         """What is ascended, per example, towards the target where there is one."""
-        if self.target is None:
+        if "target" not in rows:
             return self.loss(z, rows["y"])
         if isinstance(self.target, int) and self.target >= z.shape[1]:
             raise UserError(f"target {self.target} is not a class: the model has {z.shape[1]}, counted from 0.")
-        return -self.target_loss(z, rows["target"])
+        target = rows["target"]
+        towards = -self.target_loss(z, target.clamp_min(0))
+        return torch.where(target < 0, self.loss(z, rows["y"]), towards) if (target < 0).any() else towards
 
 
 def random_start(x: Tensor, eps: Tensor, key: Tensor, ball: Ball, style: Start) -> Tensor:
@@ -108,3 +111,17 @@ def choose_target(model: Model, rows: Rows, target: int | str) -> Tensor:
     if target == "likely":
         return z.masked_fill(own, float("-inf")).argmax(1)
     return z.masked_fill(own, float("inf")).argmin(1)
+
+
+def draw_target(key: Tensor, y: Tensor, probabilities: Tensor) -> Tensor:
+    """A class for each example, drawn by the given probabilities of the classes but never the example's own: as if a
+    draw equal to the label were repeated. Where no other class has any probability they are all equally likely.
+
+    The draw belongs to the example's key, so it does not depend on the batch that the example is in. `key` is what
+    `craft` is given: the numbers that it makes of it are not those of the example's augmentation.
+    """
+    others = torch.ones(len(y), len(probabilities), dtype=torch.float64, device=y.device).scatter(1, y[:, None], 0)
+    wanted = others * probabilities.to(others)
+    below = torch.where(wanted.sum(1, keepdim=True) > 0, wanted, others).cumsum(1)
+    at = rng.uniform(rng.keys(0, key), (1,), _TARGET).to(below) * below[:, -1:]
+    return (below <= at).sum(1)

@@ -189,12 +189,31 @@ def require_validation(valid: Records | None, method: Method, remedy: str = "") 
 
 
 def craft(
-    attack: Attack, model: Model, batch: Batch, state: State, scale: Tensor | float = 1.0, eps: Tensor | None = None
+    attack: Attack,
+    model: Model,
+    batch: Batch,
+    state: State,
+    scale: Tensor | float = 1.0,
+    eps: Tensor | None = None,
+    target: Tensor | None = None,
 ) -> Tensor:
-    """The attack's images for the batch: radius margin_y·ε (or `eps`, one for each example), logits times scale/T_y."""
+    """The attack's images for the batch: radius margin_y·ε (or `eps`, one for each example), logits times scale/T_y.
+
+    target: a class for each example, such as `draw_target(batch.key, batch.y, probabilities)` of classwise.attacks.pgd,
+    or −1 for those to be attacked without one: ``torch.where(targeted[batch.y], drawn, -1)`` switches it by class.
+    """
     factor = (scale / state["temperature"][batch.y])[:, None]
     radius = state["margin"][batch.y] * batch.eps if eps is None else eps
-    return attacks.craft(attack, lambda x: model(x) * factor, batch.x, batch.y, batch.threat, eps=radius, key=batch.key)
+    return attacks.craft(
+        attack,
+        lambda x: model(x) * factor,
+        batch.x,
+        batch.y,
+        batch.threat,
+        eps=radius,
+        key=batch.key,
+        target=target,
+    )
 
 
 def logits(model: nn.Module, x: Tensor, batch: Batch, state: State) -> Tensor:
