@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from classwise.core.errors import UserError
 from classwise.data.images import ArrayPixels, Images
@@ -98,3 +99,29 @@ def test_the_stream_is_the_batches_in_order() -> None:
         assert torch.equal(found.x, expected.x)
         assert found.index.tolist() == expected.index.tolist()
     assert not list(source.stream([]))
+
+
+def test_drawn_batches_have_the_classes_by_their_probabilities_and_the_images_of_a_class_alike() -> None:
+    source = Source(images(9))  # three of each class
+    rows = np.concatenate([source.draw(np.array([0.6, 0.3, 0.1]), 60, 0, 2, step) for step in range(50)])
+    classes, members = np.bincount(source.train.labels[rows]), np.bincount(rows)
+    assert stats.chisquare(classes, [1800, 900, 300]).pvalue > 1e-3
+    for label in range(3):
+        assert stats.chisquare(members[source.train.labels == label]).pvalue > 1e-3
+
+
+def test_a_drawn_batch_is_a_function_of_seed_epoch_step_and_probabilities() -> None:
+    source, share = Source(images(9)), np.array([0.5, 0.25, 0.25])
+    first = source.draw(share, 8, 0, 1, 2).tolist()
+    assert first == Source(images(9)).draw(share, 8, 0, 1, 2).tolist()
+    others = [(share, 1, 1, 2), (share, 0, 0, 2), (share, 0, 1, 3), (share[::-1], 0, 1, 2)]
+    assert all(source.draw(wanted, 8, *rest).tolist() != first for wanted, *rest in others)
+
+
+def test_classes_without_images_are_not_drawn() -> None:
+    source = Source(images(9).take(np.arange(0, 9, 3)))  # one class of three
+    label = int(source.train.labels[0])
+    assert {*source.train.labels[source.draw(np.array([0.2, 0.2, 0.6]), 20, 0, 0, 0)]} == {label}
+    nothing = np.where(np.arange(3) == label, 0.0, 1.0)
+    with pytest.raises(UserError, match="no class that has training images can be drawn"):
+        source.draw(nothing, 20, 0, 0, 0)

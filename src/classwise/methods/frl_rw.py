@@ -53,7 +53,7 @@ class FrlRw(Trades):
     limit: Limit = 0.5
 
     fine_tunes: ClassVar[bool] = True
-    validates_first: ClassVar[bool] = True
+    validates_first = True
 
     def validation(self) -> Mapping[str, Attack]:
         return {_ATTACK: Pgd(steps=20)}

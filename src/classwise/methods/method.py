@@ -10,10 +10,14 @@ A method of your own is a frozen dataclass derived from `Method` or from another
 ``method.name = "hard.py:Hard"``. Its hooks, in the order they are called; only `loss` has no default.
 
     class_wise                                   class attribute: the fields with a value for each class
-    fine_tunes, validates_first, reads_probs     class attributes: what the training must provide
+    fine_tunes, validates_first, reads_probs,    class attributes: what the training must provide
+    surveys
     init(class_names)                            once: the state before the first epoch
     validation(), needs_validation()             once: attacks on the held-out images, whether any must be held out
     idle_epochs()                                once: how long the method waits, for a warning where that is too long
+    survey(batch, state)                         before every epoch, where it surveys: logits of the training images
+    before_epoch(state, train, epoch)            then: the state of the epoch, from the records of the survey
+    sampling(state)                              before every step: how likely each class is drawn, where it is by class
     attack(model, batch, state)                  every step: the images to train on
     loss(model, batch, state)                    every step: a loss for each example
     after_step(model, batch, state, loss)        every step, the weights having moved: the next state
@@ -105,11 +109,18 @@ class Method:
     #: Whether it starts from a robust model: the recipe must then give model.weights.
     fine_tunes: ClassVar[bool] = False
 
-    #: Whether `update` wants validation records before the first epoch: methods that fine-tune do.
-    validates_first: ClassVar[bool] = False
-
     #: Whether `update` reads the probabilities of the training records; those of many classes are not kept otherwise.
     reads_probs: ClassVar[bool] = False
+
+    @property
+    def validates_first(self) -> bool:
+        """Whether `update` wants validation records before the first epoch: methods that fine-tune do."""
+        return False
+
+    @property
+    def surveys(self) -> bool:
+        """Whether the training images go through `survey` before every epoch, for `before_epoch`."""
+        return False
 
     def __post_init__(self) -> None:
         spec.validate_fields(self)
@@ -130,6 +141,21 @@ class Method:
         """The state before the first epoch: the class-wise fields; classes missing in a mapping have the default."""
         defaults = {name: getattr(type(self), name) for name in self.class_wise}
         return {name: by_class(getattr(self, name), class_names, name, defaults[name]) for name in self.class_wise}
+
+    def survey(self, batch: Batch, state: State) -> Tensor:
+        """Logits of a batch of training images, augmented as in training, that the records before an epoch are made
+        from: such as ``batch.fast`` of attacked ones."""
+        raise NotImplementedError
+
+    def before_epoch(self, state: State, train: Records, epoch: int) -> State:
+        """The state for the epoch that begins, from the records of the survey (`epoch` of them are done by now)."""
+        return state
+
+    def sampling(self, state: State) -> Tensor | None:
+        """The probability of each class, for batches drawn with replacement: a class, then one of its images, all
+        equally likely. None, always or never, where an epoch is a permutation of the images. An epoch has as many
+        draws as there are training images; the batch of a step is drawn by the state when the step begins."""
+        return None
 
     def attack(self, model: nn.Module, batch: Batch, state: State) -> Tensor:
         """x', the images to train on. The model is in train mode and must stay so; `batch.fast` is in eval mode."""

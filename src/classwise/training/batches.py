@@ -2,11 +2,13 @@
 
 Without extra data an epoch is one permutation of the examples. With pseudo-labelled data (RST: Carmon et al., NeurIPS
 2019) a fixed share of every batch is drawn from it with replacement, the labelled examples run through one
-permutation after another, and an epoch has `epoch_size` examples.
+permutation after another, and an epoch has `epoch_size` examples. A method that samples classes draws every batch with
+replacement, by probabilities that its state may change from step to step: `Source.draw`.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,20 +18,23 @@ import torch
 from torch import Tensor
 
 from classwise.core.errors import UserError
+from classwise.core.records import Array
 from classwise.data.images import Images, IntArray
 from classwise.training.pseudo import PseudoLabelled
 
-_LABELLED, _EXTRA, _ORDER = 0, 1, 2  # streams of random numbers
+_LABELLED, _EXTRA, _ORDER, _DRAWN = range(4)  # streams of random numbers
 _APART = 1 << 40  # separates the numbers of extra examples from those of labelled ones
 
 
 @dataclass(frozen=True)
 class Examples:
-    """A batch as it is read: images in [0,1], labels (−1: none), and the examples' numbers."""
+    """A batch as it is read: images in [0,1], labels (−1: none), and the examples' numbers. draw: the number of each
+    one's draw in the epoch, where an example may be drawn more than once: each time has random numbers of its own."""
 
     x: Tensor
     y: Tensor
     index: IntArray
+    draw: IntArray | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,24 @@ class Source:
                 "the processes need. Give more examples, or larger batches."
             )
         return made
+
+    def draw(self, probabilities: Array, count: int, seed: int, epoch: int, step: int) -> IntArray:
+        """The rows of a batch of `count` drawn with replacement: a class by the probabilities, then one of its rows.
+        Classes without examples are left out."""
+        order, first, sizes = self._by_class
+        wanted = np.where(sizes > 0, probabilities, 0.0).astype(np.float64)
+        if not wanted.sum() > 0:
+            raise UserError("no class that has training images can be drawn: their sampling probabilities are all 0.")
+        random = np.random.default_rng([seed, _DRAWN, epoch, step])
+        label = random.choice(len(wanted), size=count, p=wanted / wanted.sum())
+        rows: IntArray = order[first[label] + random.integers(sizes[label])]
+        return rows
+
+    @functools.cached_property
+    def _by_class(self) -> tuple[IntArray, IntArray, IntArray]:
+        """All rows sorted by class, where each class begins, and how many it has."""
+        sizes = np.bincount(self.train.labels, minlength=self.train.num_classes)
+        return np.argsort(self.train.labels, kind="stable"), np.cumsum(sizes) - sizes, sizes
 
     def read(self, rows: IntArray) -> Examples:
         """The images of some rows."""

@@ -7,8 +7,9 @@ or to the global generators, so a run that is killed and resumed, or divided amo
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +23,13 @@ from classwise.auditing.prepare import evaluating
 from classwise.core.format import percent
 from classwise.core.records import Records
 from classwise.core.stopping import Interrupted
+from classwise.data.images import IntArray
 from classwise.engine.attack_copy import follow
 from classwise.metrics import accuracy
 from classwise.training import history
 from classwise.training.augment import Augment
 from classwise.training.averaging import Averaging, averaged, estimate_batch_norm
-from classwise.training.batches import Source
+from classwise.training.batches import Examples, Source
 from classwise.training.checkpoint import Checkpoints
 from classwise.training.epoch_records import EpochRecords, meta_of, to_records
 from classwise.training.interrupt import StopRequest, interruptible
@@ -60,6 +62,10 @@ class Training:
     checkpoints: Checkpoints
 
     @property
+    def seed(self) -> int:
+        return self.train_step.recipe.train.seed
+
+    @property
     def attacks(self) -> tuple[str, ...]:
         """The recipe's validation attacks, by name; none where nothing is held out."""
         return () if self.validation is None else tuple(self.validation.attacks)
@@ -77,9 +83,13 @@ def fit(training: Training, state: TrainingState, display: ProgressDisplay) -> T
         while state.epoch < epochs and state.stopped is None:
             begin = time.perf_counter() - state.seconds
             phase = next(phase for phase in training.phases if state.epoch < phase.until)
+            if method.surveys and state.step == 0:
+                state.method_state = method.before_epoch(
+                    state.method_state, _survey(training, phase, state, display), state.epoch
+                )
             columns = _epoch(training, phase, state, display, stop, begin)
 
-            train = to_records(columns, meta_of(phase.source.train.class_names, recipe.threat, recipe.train.seed))
+            train = _records(training, phase, columns)
             shown = _averaged(training, phase, state, display)
             due = (state.epoch + 1) % recipe.validate.every == 0 or state.epoch + 1 == epochs
             valid = _validate(training, shown, display) if due else None
@@ -109,12 +119,11 @@ def _epoch(
     """The batches of an epoch from `state.step` on; returns the columns of its training records."""
     train_step, processes, train = training.train_step, training.train_step.processes, training.train_step.recipe.train
     batches = phase.source.batches(state.epoch, phase.batch, train.seed, least=2 * processes.world)
-    shares = [rows[processes.rank :: processes.world] for rows in batches]
     before = [state.columns] if state.columns and processes.first else []
     records = EpochRecords(before, train_step.recipe.method.reads_probs)
     saved = time.perf_counter()
     display.begin_epoch(state.epoch, len(batches), state.step)
-    for examples in phase.source.stream(shares[state.step :]):
+    for examples in _examples(training, phase, state, batches):
         done, count = state.step / len(batches), len(batches[state.step])
         batch, loss, state.method_state = train_step(
             examples, phase.augment, state.method_state, state.epoch, done, count
@@ -133,6 +142,45 @@ def _epoch(
             if processes.any(stop.asked, train_step.device):
                 raise Interrupted(stop.number)
     return records.columns(processes)
+
+
+def _examples(
+    training: Training, phase: PhaseData, state: TrainingState, batches: list[IntArray]
+) -> Iterator[Examples]:
+    """This process's share of each batch from `state.step` on. Where the method samples classes, the batch of a step
+    has the size it would have otherwise, and is drawn when the step begins, by the state of then."""
+    method, processes, seed = training.train_step.recipe.method, training.train_step.processes, training.seed
+    share = slice(processes.rank, None, processes.world)
+    if method.sampling(state.method_state) is None:
+        yield from phase.source.stream([rows[share] for rows in batches[state.step :]])
+        return
+    while state.step < len(batches):
+        if (wanted := method.sampling(state.method_state)) is None:
+            raise TypeError(f"{type(method).__name__}.sampling gave probabilities before and gives none now.")
+        count = len(batches[state.step])
+        rows = phase.source.draw(wanted.double().cpu().numpy(), count, seed, state.epoch, state.step)
+        draws = state.step * phase.batch + np.arange(count)
+        yield dataclasses.replace(phase.source.read(rows[share]), draw=draws[share])
+
+
+def _survey(training: Training, phase: PhaseData, state: TrainingState, display: ProgressDisplay) -> Records:
+    """The method's records of all labelled training images before an epoch."""
+    train_step, processes, source = training.train_step, training.train_step.processes, phase.source
+    records = EpochRecords(probs=train_step.recipe.method.reads_probs)
+    rows = np.arange(processes.rank, len(source.train), processes.world)
+    batches = [rows[begin : begin + phase.batch] for begin in range(0, len(rows), phase.batch)]
+    with display.validating(len(rows), "survey of the") as report:
+        for number, examples in enumerate(source.stream(batches)):
+            batch, loss = train_step.survey(examples, phase.augment, state.method_state, state.epoch)
+            records.add(number, torch.from_numpy(examples.index), batch.y, loss)
+            report("training images", len(batch.y))
+    return _records(training, phase, records.columns(processes))
+
+
+def _records(training: Training, phase: PhaseData, columns: dict[str, Tensor]) -> Records:
+    """The columns of training images as records."""
+    threat, names = training.train_step.recipe.threat, phase.source.train.class_names
+    return to_records(columns, meta_of(names, threat, training.seed))
 
 
 def _validate(training: Training, model: nn.Module, display: ProgressDisplay) -> Records | None:

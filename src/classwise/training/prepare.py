@@ -125,6 +125,11 @@ def prepare(
         threat=dataclasses.asdict(chosen.threat) if type(method).attack is not Method.attack else {},
     )
     state = {name: value.to(device) for name, value in method.init(kept.class_names).items()}
+    if method.sampling(state) is not None and chosen.data.extra is not None:
+        raise UserError(
+            f"{methods.name_of(method)} draws its images by class, and images of data.extra = {chosen.data.extra} may "
+            "have none: leave data.extra out."
+        )
     phases = _phases(chosen, kept, root, download)
     for phase in phases:
         phase.source.batches(0, phase.batch, part.seed, least=2 * processes.world)

@@ -68,8 +68,8 @@ class ProgressDisplay:
             self._bars.update(self._task, advance=1, loss=f"{loss:.3f}")
 
     @contextmanager
-    def validating(self, examples: int) -> Iterator[Callable[[str, int], None]]:
-        """A bar per validation attack."""
+    def validating(self, examples: int, what: str = "validation") -> Iterator[Callable[[str, int], None]]:
+        """A bar per validation attack, or of what else is attacked besides the steps."""
         if self._bars is None:
             yield lambda attack, finished: None
             return
@@ -77,7 +77,7 @@ class ProgressDisplay:
 
         def report(attack: str, finished: int) -> None:
             if attack not in tasks:
-                tasks[attack] = bars.add_task(f"validation {attack}", total=examples, loss="")
+                tasks[attack] = bars.add_task(f"{what} {attack}", total=examples, loss="")
             bars.advance(tasks[attack], finished)
 
         yield report

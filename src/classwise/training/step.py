@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from classwise.attacks.attack import Model
 from classwise.core import rng
 from classwise.core.errors import UserError
+from classwise.core.losses import cross_entropy
 from classwise.core.run_folder import TrainingFolder
 from classwise.core.storage import atomic_write
 from classwise.engine.attack_copy import AMP, SyncedAttackCopy, channels_last, trains_channels_last
@@ -110,12 +111,29 @@ class TrainStep:
         self.scaler.step(self.optimizer)
         self.scaler.update()
 
+    def survey(
+        self, examples: Examples, augment: Callable[[Tensor, Tensor], Tensor], state: State, epoch: int
+    ) -> tuple[Batch, Loss]:
+        """The method's survey of a batch before an epoch; augmented by other random numbers than in the epoch."""
+        batch = self.prepare(examples, augment, epoch, 0.0, stream=-1 - epoch)
+        with self._precision():
+            z = self.recipe.method.survey(batch, state).detach()
+        return batch, Loss(cross_entropy(z, batch.y), z)
+
     def prepare(
-        self, examples: Examples, augment: Callable[[Tensor, Tensor], Tensor], epoch: int, done: float
+        self,
+        examples: Examples,
+        augment: Callable[[Tensor, Tensor], Tensor],
+        epoch: int,
+        done: float,
+        stream: int | None = None,
     ) -> Batch:
         """The batch on its device, augmented; the same for an example whatever batch and process it is in."""
-        recipe = self.recipe
-        key = rng.keys(recipe.train.seed, torch.from_numpy(examples.index), stream=epoch + 1).to(self.device)
+        recipe, index = self.recipe, torch.from_numpy(examples.index)
+        key = rng.keys(recipe.train.seed, index, stream=epoch + 1 if stream is None else stream)
+        if examples.draw is not None:
+            key = rng.keys(0, key + torch.from_numpy(examples.draw))
+        key = key.to(self.device)
         x = augment(examples.x.to(self.device, non_blocking=True), key)
         x = channels_last(x) if self._channels_last else x.contiguous()
         return Batch(

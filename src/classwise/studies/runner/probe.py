@@ -136,6 +136,8 @@ def _epoch_seconds(training: Training, phase: PhaseData, state: Any, epoch: int,
     spent = 0.0
     for number, examples in enumerate(phase.source.stream(batches[:_STEPS])):
         begin = time.perf_counter()
+        if training.train_step.recipe.method.surveys:
+            training.train_step.survey(examples, phase.augment, state, epoch)
         training.train_step(examples, phase.augment, state, epoch, number / len(batches), len(examples.y))
         took = time.perf_counter() - begin
         each.append(took / len(examples.y))
