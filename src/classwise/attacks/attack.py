@@ -201,19 +201,22 @@ def craft(
     generator: torch.Generator | None = None,
     key: Tensor | None = None,
     target: Tensor | None = None,
+    columns: Rows | None = None,
+    observe: Callable[[Rows], None] | None = None,
 ) -> Tensor:
     """The plain call: adversarial examples for one batch, the point the attack ends with for every example.
 
     eps: one radius per example, instead of the threat's. Random numbers come from each example's `key` where keys are
     given, else from the generator. target: each example's target class, −1 for an untargeted attack on it; for pgd and
-    the attacks derived from it that take targets.
+    the attacks derived from it that take targets. columns: more of what the attack is to know about each example.
+    observe: called with the rows after every step; their `logits` are those of the point that the step began at.
 
     Of several restarts the one kept is a misclassified one if there is any, and among those the one of largest
     cross entropy. The model's train/eval mode is the caller's business.
     """
     attack.require_norm(threat.norm)
     x, ball, radius = x.detach(), threat.ball, threat.eps if eps is None else eps
-    given = {} if target is None else {"target": target}
+    given = {**(columns or {}), **({} if target is None else {"target": target})}
     best, best_broken = x, torch.zeros(len(x), dtype=torch.bool, device=x.device)
     best_loss = torch.full((len(x),), float("-inf"), device=x.device)
     for restart in range(attack.restarts):
@@ -223,6 +226,8 @@ def craft(
             if finished(rows, attack.steps).all():
                 break
             rows = attack.advance(model, rows, ball)
+            if observe is not None:
+                observe(rows)
         point = final_point(rows)
         if attack.restarts == 1:
             return point

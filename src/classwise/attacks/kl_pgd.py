@@ -4,7 +4,8 @@
     x_{t+1} = Π(x_t + α · sign ∇_{x'} KL(p(x) ‖ p(x_t)))          (for l2: ∇/‖∇‖₂ instead of the sign)
 
 The label plays no part. p(x) does not change during the attack and is computed once; the official code computes it
-again at every step, with the same result. `clamp=false` leaves the start where it falls, as that code does.
+again at every step, with the same result. `clamp=false` leaves the start where it falls, as that code does. Where the
+rows have `clean_logits` already, such as a teacher's (RSLAD), those take the place of the model's own.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class KlPgd(Pgd):
         if "target" in rows:
             raise UserError("kl_pgd moves away from the clean answer and takes no targets: give pgd the targets.")
         with torch.no_grad():
-            return super().begin(model, {**rows, "clean_logits": model(rows["x"])}, ball)
+            clean = rows["clean_logits"] if "clean_logits" in rows else model(rows["x"])
+            return super().begin(model, {**rows, "clean_logits": clean}, ball)
 
     def objective(self, z: Tensor, rows: Rows) -> Tensor:
         return kl(rows["clean_logits"], z)

@@ -76,8 +76,10 @@ class Csl(Trades):
         return x_adv
 
     def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
-        value, z_adv = super().loss(model, batch, state)
-        return Loss(value + self.cosine * class_cosine(z_adv, batch.y) if self.cosine else value, z_adv)
+        found = super().loss(model, batch, state)
+        if not self.cosine:
+            return found
+        return found._replace(value=found.value + self.cosine * class_cosine(found.logits, batch.y))
 
     def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:
         if self.source == "valid":

@@ -14,6 +14,7 @@ A method of your own is a frozen dataclass derived from `Method` or from another
     surveys
     init(class_names)                            once: the state before the first epoch
     validation(), needs_validation()             once: attacks on the held-out images, whether any must be held out
+    needs_teacher()                              once: the trained networks it distils, parts of the recipe
     idle_epochs()                                once: how long the method waits, for a warning where that is too long
     survey(batch, state)                         before every epoch, where it surveys: logits of the training images
     before_epoch(state, train, epoch)            then: the state of the epoch, from the records of the survey
@@ -29,13 +30,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from classwise import attacks
-from classwise.attacks.attack import Attack, Model
+from classwise.attacks.attack import Attack, Model, Rows
 from classwise.core import spec
 from classwise.core.errors import UserError, index_of
 from classwise.core.records import Records
@@ -49,13 +51,22 @@ State: TypeAlias = dict[str, Tensor]
 ClassValues: TypeAlias = NonNegative | tuple[NonNegative, ...] | Mapping[str, NonNegative]
 PositiveClassValues: TypeAlias = Positive | tuple[Positive, ...] | Mapping[str, Positive]
 
+#: A robust teacher, and a second one for clean images: the parts of a recipe, and the fields of a batch.
+TeacherName: TypeAlias = Literal["teacher", "teacher_clean"]
+
 
 class Loss(NamedTuple):
     """Per-example losses, (B,), to be averaged and minimised; and the logits the training records are made from:
-    those of the adversarial images where there are any."""
+    those of the adversarial images where there are any. columns: further numbers for each example, (B,), which become
+    columns of those records by their names."""
 
     value: Tensor
     logits: Tensor
+    columns: Mapping[str, Tensor] = MappingProxyType({})
+
+
+def _no_teacher(x: Tensor) -> Tensor:
+    raise UserError("the method distils a teacher, and the batch has none: say so in its needs_teacher().")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +81,9 @@ class Batch:
     joint: clean and adversarial images go through the network together, so batch-norm sees them as one batch.
     average: the mean over the whole batch, from the mean over this process's examples of it.
     total: the sum over all processes that share the batch.
+    teacher, teacher_clean: logits of the frozen networks that `needs_teacher` names, without gradients; those of the
+    same tensor are computed once. columns: numbers for each example that `attack` leaves for the training records, as
+    `Loss.columns` does. observe: called with the inner attack's rows after every step (classwise.attacks.craft).
     """
 
     x: Tensor
@@ -85,6 +99,10 @@ class Batch:
     smoothing: float = 0.0
     average: Callable[[Tensor], Tensor] = lambda value: value
     total: Callable[[Tensor], Tensor] = lambda value: value
+    teacher: Model = _no_teacher
+    teacher_clean: Model = _no_teacher
+    columns: dict[str, Tensor] = field(default_factory=dict)
+    observe: Callable[[Rows], None] | None = None
 
     @property
     def adversarial(self) -> Tensor:
@@ -132,6 +150,10 @@ class Method:
     def needs_validation(self) -> bool:
         """Whether `update` needs validation records after every epoch."""
         return bool(self.validation()) or self.validates_first
+
+    def needs_teacher(self) -> tuple[TeacherName, ...]:
+        """The trained networks it distils: the recipe must give their weights."""
+        return ()
 
     def idle_epochs(self) -> int:
         """How many epochs the method trains like its base method before its class-wise part begins."""
@@ -222,11 +244,13 @@ def craft(
     scale: Tensor | float = 1.0,
     eps: Tensor | None = None,
     target: Tensor | None = None,
+    columns: Rows | None = None,
 ) -> Tensor:
     """The attack's images for the batch: radius margin_y·ε (or `eps`, one for each example), logits times scale/T_y.
 
     target: a class for each example, such as `draw_target(batch.key, batch.y, probabilities)` of classwise.attacks.pgd,
     or −1 for those to be attacked without one: ``torch.where(targeted[batch.y], drawn, -1)`` switches it by class.
+    columns: of the attack's rows, besides the usual ones.
     """
     factor = (scale / state["temperature"][batch.y])[:, None]
     radius = state["margin"][batch.y] * batch.eps if eps is None else eps
@@ -239,6 +263,8 @@ def craft(
         eps=radius,
         key=batch.key,
         target=target,
+        columns=columns,
+        observe=batch.observe,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from classwise.core.errors import UserError
 from classwise.core.losses import cross_entropy
 from classwise.core.meta import AttackInfo, Meta
 from classwise.core.records import COLUMNS, MOST_PROBS, Records
@@ -17,6 +19,8 @@ from classwise.methods.method import Loss
 from classwise.training.processes import Processes
 
 TRAIN = "train"
+
+_NOT_RECORDED = ("batch", "objective", "probs")  # columns of an epoch that are none of its records' frame
 
 
 @dataclass
@@ -28,8 +32,8 @@ class EpochRecords:
     probs: bool = False
 
     @torch.no_grad()
-    def add(self, step: int, index: Tensor, y: Tensor, loss: Loss) -> None:
-        """The batch of a step: the examples' numbers and labels, and the method's loss."""
+    def add(self, step: int, index: Tensor, y: Tensor, loss: Loss, more: Mapping[str, Tensor] | None = None) -> None:
+        """The batch of a step: the examples' numbers and labels, the method's loss, and what its attack noted."""
         own = (y >= 0).nonzero()[:, 0]
         y, z = y[own], loss.logits.detach()[own].float()
         probs = z.softmax(1)
@@ -46,6 +50,10 @@ class EpochRecords:
         }
         if self.probs or z.shape[1] <= MOST_PROBS:
             columns["probs"] = probs
+        noted = {name: column.detach()[own] for name, column in {**(more or {}), **loss.columns}.items()}
+        if taken := [name for name in noted if name in {*COLUMNS, *columns}]:
+            raise UserError(f"training records have a column {taken[0]} already: give the method's another name.")
+        columns |= noted
         self.parts.append({name: column.cpu() for name, column in columns.items()})
 
     def columns(self, processes: Processes) -> dict[str, Tensor]:
@@ -60,7 +68,8 @@ class EpochRecords:
 
 
 def to_records(columns: dict[str, Tensor], meta: Meta) -> Records:
-    """The columns as records, by example; of an example drawn twice (with replacement) the last one counts."""
+    """The columns as records, by example; of an example drawn twice (with replacement) the last one counts. A method's
+    own columns follow the usual ones."""
     index = columns["index"].numpy()
     last = len(index) - 1 - np.unique(index[::-1], return_index=True)[1]
     count = len(last)
@@ -74,6 +83,8 @@ def to_records(columns: dict[str, Tensor], meta: Meta) -> Records:
     }
     known = {name: columns[name].numpy()[last] for name in columns if name in COLUMNS}
     frame = pd.DataFrame({**known, **fill})[list(COLUMNS)]
+    own = {name: columns[name].numpy()[last] for name in columns if name not in {*COLUMNS, *_NOT_RECORDED}}
+    frame = frame.assign(**own)
     probs = columns["probs"].numpy()[last] if "probs" in columns else None
     return Records(frame, meta, probs)
 

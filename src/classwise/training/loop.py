@@ -128,7 +128,7 @@ def _epoch(
         batch, loss, state.method_state = train_step(
             examples, phase.augment, state.method_state, state.epoch, done, count
         )
-        records.add(state.step, torch.from_numpy(examples.index), batch.y, loss)
+        records.add(state.step, torch.from_numpy(examples.index), batch.y, loss, batch.columns)
         state.step += 1
         if training.averaging is not None:
             t = state.epoch + state.step / len(batches)

@@ -42,6 +42,15 @@ class TrainedModel(ModelPart):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TeacherPart(ModelPart):
+    """A trained network to distil: its spec, which may be left out where classwise wrote the checkpoint; its weights; a
+    normalising first layer."""
+
+    spec: str | None = None
+    normalize: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Phase(Part):
     """Consecutive epochs with other data, augmentation or batch size.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from classwise.data import from_user
 from classwise.data import load as load_data
 from classwise.data.images import Images
 from classwise.engine.attack_copy import follow, trains_channels_last
-from classwise.methods.method import Method
+from classwise.methods.method import Method, TeacherName
 from classwise.models import check_model, load_model
 from classwise.models.check import move_to
 from classwise.training import averaging, optimizer, schedule, split
@@ -85,6 +86,7 @@ def prepare(
     kept: Images,
     held_out: Images | None,
     *,
+    teachers: Mapping[TeacherName, nn.Module],
     folder: Path,
     processes: Processes,
     root: str | Path | None,
@@ -115,6 +117,7 @@ def prepare(
         scaler=torch.amp.GradScaler(device.type, enabled=part.amp == "float16"),
         processes=processes,
         folder=TrainingFolder(folder),
+        teachers=teachers,
     )
     checkpoints = Checkpoints(
         folder=TrainingFolder(folder),

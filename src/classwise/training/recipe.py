@@ -6,6 +6,7 @@
     [method]    name = "trades"    beta = {dog = 0.5}
     [train]     epochs = 100       batch = 128        optimizer = "sgd:lr=0.1"   schedule = "step:milestones=[75, 90]"
     [validate]  attack = "pgd-10"  select = "worst"
+    [teacher]   spec = "wideresnet-34-10"   weights = "trades.pt"      (methods that distil; also [teacher_clean])
 
 Shipped recipes are named by their path, ``cifar10/trades``. An unknown key is an error that suggests the closest one.
 """
@@ -31,7 +32,7 @@ from classwise.core.run_config import plain
 from classwise.core.threat import Threat
 from classwise.core.user_files import IN_FILE
 from classwise.methods.method import Method
-from classwise.training.parts import Phase, TrainedModel, TrainingData, TrainPart, ValidatePart
+from classwise.training.parts import Phase, TeacherPart, TrainedModel, TrainingData, TrainPart, ValidatePart
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -51,6 +52,8 @@ class Recipe:
     method: Method = field(default_factory=lambda: methods.parse("trades", {}))
     train: TrainPart = field(default_factory=TrainPart)
     validate: ValidatePart = field(default_factory=ValidatePart)
+    teacher: TeacherPart = field(default_factory=TeacherPart)
+    teacher_clean: TeacherPart = field(default_factory=TeacherPart)
 
     def __post_init__(self) -> None:
         if not self.data.validation and self.validate.select != "last":
@@ -60,14 +63,18 @@ class Recipe:
             )
 
     def settings(self) -> dict[str, Any]:
-        """The whole recipe as nested plain values, defaults included."""
+        """The whole recipe as nested plain values, defaults included, but for teachers that are none."""
         parts = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "method"}
+        parts = {name: part for name, part in parts.items() if part != TeacherPart()}
         tree = {name: dataclasses.asdict(part) for name, part in parts.items()}
         tree["method"] = {"name": methods.name_of(self.method), **methods.settings(self.method)}
         return tree
 
 
-_PARTS = {"data": TrainingData, "model": TrainedModel, "threat": Threat, "train": TrainPart, "validate": ValidatePart}
+_PARTS = {
+    "data": TrainingData, "model": TrainedModel, "threat": Threat, "train": TrainPart, "validate": ValidatePart,
+    "teacher": TeacherPart, "teacher_clean": TeacherPart,
+}  # fmt: skip
 
 
 def build(tree: Mapping[str, Any]) -> Recipe:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,14 @@ from classwise.core.losses import cross_entropy
 from classwise.core.run_folder import TrainingFolder
 from classwise.core.storage import atomic_write
 from classwise.engine.attack_copy import AMP, SyncedAttackCopy, channels_last, trains_channels_last
-from classwise.methods.method import Batch, Loss, State
+from classwise.methods.method import Batch, Loss, State, TeacherName
 from classwise.training.awp import Awp
 from classwise.training.batches import Examples
 from classwise.training.optimizer import set_rate
 from classwise.training.processes import Processes
 from classwise.training.recipe import Recipe
 from classwise.training.schedule import Schedule
+from classwise.training.teachers import Teacher
 
 
 @dataclass(kw_only=True)
@@ -43,6 +44,7 @@ class TrainStep:
     scaler: torch.amp.GradScaler
     processes: Processes
     folder: TrainingFolder | None = None
+    teachers: Mapping[TeacherName, nn.Module] = field(default_factory=dict)
 
     @property
     def device(self) -> torch.device:
@@ -136,6 +138,7 @@ class TrainStep:
         key = key.to(self.device)
         x = augment(examples.x.to(self.device, non_blocking=True), key)
         x = channels_last(x) if self._channels_last else x.contiguous()
+        taught: dict[str, Any] = {name: Teacher(network) for name, network in self.teachers.items()}
         return Batch(
             x=x,
             y=examples.y.to(self.device, non_blocking=True),
@@ -147,6 +150,7 @@ class TrainStep:
             epochs=recipe.train.epochs,
             joint=recipe.train.joint,
             smoothing=recipe.train.smoothing,
+            **taught,
         )
 
     def _mean_over(self, mine: int, count: int) -> Callable[[Tensor], Tensor]:

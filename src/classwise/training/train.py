@@ -36,6 +36,7 @@ from classwise.training.processes import local_device, process_group, restarted
 from classwise.training.progress_display import ProgressDisplay, show_trained
 from classwise.training.recipe import Recipe
 from classwise.training.state import TrainingState
+from classwise.training.teachers import teachers_of
 from classwise.training.tracking import open_trackers
 
 
@@ -49,6 +50,8 @@ def train(
     download: bool = False,
     data: Any = None,
     model: nn.Module | None = None,
+    teacher: nn.Module | None = None,
+    teacher_clean: nn.Module | None = None,
     device: str | torch.device | None = None,
     trackers: Sequence[str] = (),
     overwrite: bool = False,
@@ -61,6 +64,7 @@ def train(
     changes: settings to change, ``["train.epochs=30", "method.beta={dog = 0.5}"]``.
     data: images to train on instead of the recipe's data set: a pair (x, y), a Dataset, `Images`.
     model: a module to train instead of the recipe's model; it is changed in place.
+    teacher, teacher_clean: trained modules to distil instead of the recipe's; they are not changed.
     trackers: "tensorboard", "mlflow", "wandb", besides history.csv.
     trust: load a model file that runs code without being named as code (see `load_model`).
     """
@@ -75,17 +79,21 @@ def train(
         kept, held_out = split_off(chosen, everything)
         with trusting(trust):
             network = network_of(chosen, model, kept, where)
+            teachers = teachers_of(chosen, kept, where, {"teacher": teacher, "teacher_clean": teacher_clean})
         # Everything that can be wrong with a recipe is an error before the folder is touched.
         training, start = prepare(
-            chosen, network, kept, held_out, folder=folder, processes=processes, root=root, download=download
-        )
+            chosen, network, kept, held_out, teachers=teachers, folder=folder, processes=processes, root=root,
+            download=download,
+        )  # fmt: skip
         if processes.first:
             for sentence in idle(chosen):
                 warnings.warn(sentence, stacklevel=2)
             marks = {"data": fingerprint_data(everything)}
             if model is None:  # a given module may start with new random weights each time; the checkpoint's count
                 marks["weights"] = fingerprint_model(network)
-            config = {**chosen.settings(), "fingerprint": marks, "run": _run_settings(root, data, model)}
+            marks |= {name: fingerprint_model(network) for name, network in teachers.items()}
+            given = {"data": data, "model": model, "teacher": teacher, "teacher_clean": teacher_clean}
+            config = {**chosen.settings(), "fingerprint": marks, "run": _run_settings(root, given)}
             stored = TrainingFolder(folder).open_or_create(config, overwrite and not restarted())
             _check_same(folder, stored, config)
             training.checkpoints.finish()
@@ -111,10 +119,10 @@ def train(
     return Trained(folder, root, quiet=not processes.first, trust=trust or names_code(chosen.model.spec))
 
 
-def _run_settings(root: str | Path | None, data: Any, model: nn.Module | None) -> dict[str, Any]:
+def _run_settings(root: str | Path | None, given: dict[str, Any]) -> dict[str, Any]:
     """What a run folder stores besides the recipe, so that it can be resumed and audited without repeating it."""
-    given = [name for name, value in (("data", data), ("model", model)) if value is not None]
-    return {"root": None if root is None else str(Path(root).expanduser().resolve()), "given": given}
+    names = [name for name, value in given.items() if value is not None]
+    return {"root": None if root is None else str(Path(root).expanduser().resolve()), "given": names}
 
 
 def _check_same(folder: Path, stored: dict[str, Any], config: dict[str, Any]) -> None:
@@ -125,6 +133,8 @@ def _check_same(folder: Path, stored: dict[str, Any], config: dict[str, Any]) ->
     others = {
         "data": "the images given as data" if "data" in config["run"]["given"] else f"the images of {name}",
         "weights": f"the weights in {weights}" if weights else f"the first weights of {spec}",
+        "teacher": "the weights of the teacher",
+        "teacher_clean": "the weights of teacher_clean",
     }
     for key, what in others.items():
         if key in old and key in new and old[key][:16] != new[key][:16]:

@@ -102,6 +102,7 @@ def _probe_training(job: TrainJob, environment: Environment, folder: Path, secon
     """Set-up, and for every epoch its examples, the validation and the two checkpoints."""
     from classwise.training.prepare import examples, network_of, prepare, split_off
     from classwise.training.processes import Processes
+    from classwise.training.teachers import teachers_of
 
     begin = time.perf_counter()
     chosen = recipe.load(job.recipe, job.changes)
@@ -113,6 +114,7 @@ def _probe_training(job: TrainJob, environment: Environment, folder: Path, secon
         network,
         kept,
         held_out,
+        teachers=teachers_of(chosen, kept, _device(environment)),
         folder=folder,
         processes=Processes(),
         root=environment.root,
