@@ -140,7 +140,7 @@ def test_a_class_weight_multiplies_the_losses_of_that_class(name: str) -> None:
 def test_an_example_is_treated_alike_in_any_batch(name: str) -> None:
     """What makes sharding over processes exact: in eval mode, and where no sum over the batch is taken."""
     method, model = make(name), network(name).eval()
-    if getattr(method, "mode", "eval") == "train" or name.startswith("frl"):
+    if getattr(method, "mode", "eval") == "train" or method.batch_wise:
         pytest.skip("looks at the whole batch")
     state = method.init(NAMES)
     whole = batch_for(model)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -99,3 +102,43 @@ def answers(correct: tuple[int, ...], support: tuple[int, ...]) -> tuple[Any, An
     rank = np.concatenate([np.arange(n) for n in support])
     said = np.where(rank < np.asarray(correct)[label], label, (label + 1) % len(support))
     return label, 0.7 * np.eye(len(support))[said] + 0.1
+
+
+def double(net: nn.Module, labels: tuple[int, ...] = (0, 1, 2, 0, 1, 0), **rest: Any) -> Batch:
+    """`batch` in double precision, for a network in double precision."""
+    made = batch(net, labels)
+    doubled = {
+        "x": made.x.double(),
+        "x_adv": made.adversarial.double(),
+        "eps": torch.full((len(labels),), 0.1, dtype=torch.float64),
+    }
+    return dataclasses.replace(made, **{**doubled, **rest})
+
+
+def assert_equal_loss(found: Loss, expected: Tensor, net: nn.Module) -> None:
+    """Batch averages and gradients that are equal in double precision."""
+    torch.testing.assert_close(found.value.mean(), expected, atol=1e-8, rtol=0)
+    torch.testing.assert_close(gradients(net, found.value.mean()), gradients(net, expected), atol=1e-8, rtol=0)
+
+
+def in_two_processes(given: Batch, at: int, run: Callable[[Batch], Any]) -> list[Any]:
+    """What `run` makes of the first `at` examples and of the others, in two threads that share their sums as two
+    processes do."""
+    meet, sums, count = threading.Barrier(2, timeout=60), [torch.zeros(())] * 2, len(given.y)
+
+    def process(rank: int) -> Any:
+        own = slice(at) if rank == 0 else slice(at, None)
+
+        def total(value: Tensor) -> Tensor:
+            sums[rank] = value.detach()
+            meet.wait()
+            result = sums[0] + sums[1]
+            meet.wait()
+            return result
+
+        part = {name: getattr(given, name)[own] for name in ("x", "y", "key", "eps", "x_adv")}
+        mine = len(part["y"])
+        return run(dataclasses.replace(given, **part, total=total, average=lambda mean: total(mean * mine) / count))
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(process, range(2)))

@@ -53,6 +53,7 @@ class FrlRw(Trades):
     limit: Limit = 0.5
 
     fine_tunes: ClassVar[bool] = True
+    batch_wise: ClassVar[bool] = True
     validates_first = True
 
     def validation(self) -> Mapping[str, Attack]:

@@ -130,6 +130,9 @@ class Method:
     #: Whether `update` reads the probabilities of the training records; those of many classes are not kept otherwise.
     reads_probs: ClassVar[bool] = False
 
+    #: Whether an example's loss depends on the other examples of its batch, of all processes that share it.
+    batch_wise: ClassVar[bool] = False
+
     @property
     def validates_first(self) -> bool:
         """Whether `update` wants validation records before the first epoch: methods that fine-tune do."""
