@@ -37,6 +37,11 @@ SHRUNK = [
     "data.per_class=9", "data.validation=3", "train.epochs=2", "train.batch=32", 'validate.attack=["pgd-2"]',
 ]  # fmt: skip
 
+#: Methods that wait, in trainings of two epochs.
+_EARLY = {
+    "cfa": ["method.begin=1"], "dafa": ["method.warmup=1"], "ham": ["method.begin=1"], "trix": ["method.warmup=1"],
+}  # fmt: skip
+
 
 @pytest.fixture(scope="module")
 def robust(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -60,7 +65,7 @@ def test_every_method_trains_on_the_digits(name: str, tmp_path: Path, robust: Pa
     method = methods.method_class(name)
     if "steps" in {field.name for field in dataclasses.fields(method)} and name != "fast":
         changes.append("method.steps=2")
-    changes += {"cfa": ["method.begin=1"], "dafa": ["method.warmup=1"]}.get(name, [])  # of the two epochs there are
+    changes += _EARLY.get(name, [])  # of the two epochs there are
     if name.startswith("frl"):
         changes.append(f"model.weights={robust}")
     if name == "rst":

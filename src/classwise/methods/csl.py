@@ -22,7 +22,6 @@ other class's target; its own images, and all before there are accuracies, are a
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -72,7 +71,7 @@ class Csl(Trades):
         target = aim if self.target == "weakest" else self.target
         x_adv = craft(self.pgd(Pgd, target=target), self.attacked(model, batch), batch, state)
         if self.target == "weakest" and (own := batch.y == aim).any():
-            x_adv[own] = super().attack(model, _rows(batch, own), state)
+            x_adv[own] = super().attack(model, batch.take(own), state)
         return x_adv
 
     def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
@@ -129,7 +128,3 @@ def _robust(valid: Records) -> Records:
     """The rows of the recipe's validation attack; of the worst case where it has several."""
     attacks = [name for name in valid.attacks if name != CLEAN]
     return valid.of(attacks[0] if len(attacks) == 1 else WORST_CASE)
-
-
-def _rows(batch: Batch, mask: Tensor) -> Batch:
-    return dataclasses.replace(batch, x=batch.x[mask], y=batch.y[mask], key=batch.key[mask], eps=batch.eps[mask])

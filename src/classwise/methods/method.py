@@ -28,6 +28,7 @@ A method of your own is a frozen dataclass derived from `Method` or from another
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -107,6 +108,12 @@ class Batch:
     @property
     def adversarial(self) -> Tensor:
         return self.x if self.x_adv is None else self.x_adv
+
+    def take(self, mask: Tensor) -> Batch:
+        """Some of its examples, to attack them or to pass them through a network by themselves."""
+        x, y, key, eps = (column[mask] for column in (self.x, self.y, self.key, self.eps))
+        x_adv = None if self.x_adv is None else self.x_adv[mask]
+        return dataclasses.replace(self, x=x, y=y, key=key, eps=eps, x_adv=x_adv)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,7 +278,7 @@ def craft(
     )
 
 
-def logits(model: nn.Module, x: Tensor, batch: Batch, state: State) -> Tensor:
+def logits(model: Model, x: Tensor, batch: Batch, state: State) -> Tensor:
     """z(x)/T_y."""
     z: Tensor = model(x) / state["temperature"][batch.y][:, None]
     return z
