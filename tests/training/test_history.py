@@ -33,6 +33,17 @@ def records(**predictions: tuple[int, ...]) -> Records:
     return Records(pd.concat(frames, ignore_index=True), Meta(class_names=NAMES, attacks=infos))
 
 
+def ten(*right: int) -> Records:
+    """Twenty examples of each of ten classes, so many of them right under pgd."""
+    label = np.repeat(np.arange(10), 20)
+    wrong = np.concatenate([np.arange(20) >= count for count in right])
+    columns = {name: np.zeros(200) for name in COLUMNS}
+    columns |= {"index": np.arange(200), "label": label, "prediction": (label + wrong) % 10}
+    infos = {"pgd": AttackInfo(settings={}, protocol="final", coverage="all")}
+    meta = Meta(class_names=tuple("abcdefghij"), attacks=infos)
+    return Records(pd.DataFrame({**columns, "attack": "pgd"}), meta)
+
+
 TRAIN = records(train=(0, 0, 1, 0))
 VALID = records(clean=(0, 0, 1, 1), pgd=(0, 0, 1, 0), square=(0, 1, 1, 1))
 
@@ -64,6 +75,16 @@ def test_without_validation_a_row_has_what_training_saw() -> None:
 )
 def test_scores(rule: str, expected: list[float]) -> None:
     assert history.score(rule, 7, VALID, ["pgd"], None) == pytest.approx(expected)
+
+
+def test_a_worst_class_at_0_selects_by_the_lowest_fifth() -> None:
+    """Both epochs have a class at 0: the one whose lowest two of ten are better wins, though its average is lower."""
+    weak, strong = ten(0, 0, *[20] * 8), ten(0, 4, *[10] * 8)
+    assert history.score("worst", 1, weak, ["pgd"], None) == pytest.approx([0, 0, 0.8])
+    assert history.score("worst", 2, strong, ["pgd"], None) == pytest.approx([0, 0.1, 0.42])
+    above = history.score("worst", 3, ten(*[1] * 10), ["pgd"], None)
+    assert above == pytest.approx([0.05, 0.05])
+    assert above > history.score("worst", 2, strong, ["pgd"], None) > history.score("worst", 1, weak, ["pgd"], None)
 
 
 def test_minimax_takes_the_methods_own_losses() -> None:

@@ -104,10 +104,24 @@ def test_what_python_gave_only_python_resumes(tmp_path: Path) -> None:
     done = run(one(tmp_path), tmp_path / "run", model=net)
     with pytest.raises(UserError, match=r"trained with model given in Python.*cw\.train"):
         command("train", "--resume", tmp_path / "run")
-    assert audit_command(done.config, done.best).startswith("cw.load_weights(model, ")
+    shown = audit_command(done.config, done.best)
+    made = eval(shown, {"cw": cw, "model": net, "TEST_DATA": (torch.rand(4, 1, 8, 8), torch.arange(4))})
+    assert made.records.meta.eps == 0.1
+    for use in (done.model, done.audit):
+        with pytest.raises(UserError, match=r"the model of .* was given in Python.*cw\.load_model\(model, .*best\.pt"):
+            use()
 
 
-@pytest.mark.parametrize("source", [None, 5, 1.5, object()])
+def test_images_of_python_are_given_to_the_audit_too(tmp_path: Path) -> None:
+    x, y = torch.rand(80, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(80) % 10
+    done = run(one(tmp_path), tmp_path / "run", data=(x, y))
+    with pytest.raises(UserError, match=r"the data of .* was given in Python.*audit\(data=…\)"):
+        done.audit()
+    found = done.audit("pgd-1", data=(x, y), eps=0.2, limit=12)
+    assert (len(found.rows()), found.records.meta.eps) == (12, 0.2)
+
+
+@pytest.mark.parametrize("source", [5, 1.5, object()])
 def test_what_is_no_recipe(source: Any, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is no recipe|source must be"):
         cw.train(source, out=tmp_path / "run")
@@ -186,8 +200,8 @@ def test_the_command_shown_audits_what_was_trained(tmp_path: Path) -> None:
     (shown,) = re.findall(r"Audit it: (.*)", trained)
     program, *arguments = shlex.split(shown)
     assert program == "classwise"
-    process(tmp_path, *arguments, "--out", tmp_path / "audit", "--limit", 40, "--no-progress")
-    found = cw.Audit.load(tmp_path / "audit")
+    process(tmp_path, *arguments, "--limit", 40, "--no-progress")
+    found = cw.Audit.load(folder / "run-audit")
     assert (found.records.meta.eps, found.records.meta.norm) == (0.15, "l2")
     assert found.records.class_names == tuple("012456789")
     own = Trained(folder / "run", folder, trust=True).audit("pgd-20", limit=40)

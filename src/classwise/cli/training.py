@@ -3,53 +3,48 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
+from classwise.cli.options import with_options
 from classwise.core.errors import UserError
 from classwise.core.stopping import Interrupted, exit_code
+from classwise.training.options import SETTINGS, Options
 
 
+@with_options(SETTINGS.values())
 def train(
-    recipe: Annotated[str | None, typer.Argument(help="A recipe's file, or the name of a shipped one, e.g. cifar10/trades. [default: that of --resume]")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; the same command resumes where it stopped.")] = None,
+    recipe: Annotated[str | None, typer.Argument(help="A recipe's file, or the name of a shipped one, e.g. cifar10/trades. Without one, --method, --model and --data say what to train.")] = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Resume the training in this run folder, by its own recipe where none is given.")] = None,
-    change: Annotated[list[str] | None, typer.Option("--set", "-s", help="Change a setting: train.epochs=30; repeatable.")] = None,
-    root: Annotated[Path | None, typer.Option("--root", help="Where data sets are. [default: data]")] = None,
-    download: Annotated[bool, typer.Option("--download", help="Download the data set if it is not there.")] = False,
-    seed: Annotated[int | None, typer.Option("--seed", help="Short for --set train.seed=….")] = None,
-    device: Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps. [default: the best there is]")] = None,
-    track: Annotated[list[str] | None, typer.Option("--track", help="tensorboard, mlflow or wandb, besides history.csv; repeatable.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin the run folder from scratch.")] = False,
-    trust: Annotated[bool, typer.Option("--trust", help="Load files that run code: programs, checkpoints that name a Python file.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the whole recipe, defaults included, and leave.")] = False,
-    progress: Annotated[bool | None, typer.Option("--progress/--no-progress", help="[default: on a terminal]")] = None,
+    **given: Any,
 ) -> None:  # fmt: skip
-    """Train a model by a recipe, and watch the robustness of each class while it trains."""
-    from classwise.training.recipe import load, to_toml
+    """Train a model by a recipe or by a method, and watch the robustness of each class while it trains."""
+    from classwise.training.choices import begin
+    from classwise.training.recipe import to_toml
     from classwise.training.resume import recipe_of, root_of
+    from classwise.training.train import planned
     from classwise.training.train import train as run_training
 
-    changes = [*(change or []), *([f"train.seed={seed}"] if seed is not None else [])]
-    if resume is not None and (out is not None or overwrite):
+    settings = {name: value for name, value in given.items() if value is not None}
+    if resume is not None and ("out" in settings or settings["overwrite"]):
         raise UserError("--resume continues in its folder: leave out --out and --overwrite.")
-    chosen = load(recipe_of(resume) if recipe is None else recipe, changes)
+    source: Any = recipe if recipe is not None or resume is None else recipe_of(resume)
+    folder = settings.pop("out", resume)
+    options = Options.of(**settings)
     if dry_run:
-        typer.echo(to_toml(chosen), nl=False)
+        typer.echo(to_toml(planned(source, options)), nl=False)
         return
-    folder = out or resume
+    begin(source, options)  # what is wrong with it is said first
     if folder is None:
         raise UserError("give --out FOLDER for the run (the same command resumes it after a kill), or --resume FOLDER.")
     if resume is not None:
-        root = root_of(resume) if root is None else root
+        settings.setdefault("root", root_of(resume))
     try:
-        trained = run_training(
-            chosen, out=folder, root=root, download=download, device=device, trackers=track or (), overwrite=overwrite,
-            trust=trust, progress=progress,
-        )  # fmt: skip
+        trained = run_training(source, out=folder, **settings)
     except KeyboardInterrupt as stop:
         kept = "saved" if isinstance(stop, Interrupted) else "not saved"
         Console(stderr=True).print(

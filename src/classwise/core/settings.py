@@ -102,11 +102,12 @@ def _plain(hint: Any) -> Any:
     return _plain(parts[0]) if parts else hint
 
 
-def with_settings(config: type[Any], typed: type[Any]) -> Callable[[F], F]:
-    """Give a function of ``**settings: Unpack[typed]`` the signature and the documentation of these settings."""
+def with_settings(config: type[Any] | Mapping[str, Setting], typed: type[Any]) -> Callable[[F], F]:
+    """Give a function of ``**settings: Unpack[typed]`` the signature and the documentation of these settings, those of
+    a config or some of them."""
 
     def document(function: F) -> F:
-        known = settings_of(config)
+        known = config if isinstance(config, Mapping) else settings_of(config)
         signature = inspect.signature(function)
         own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
         more = [

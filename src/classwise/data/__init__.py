@@ -14,7 +14,18 @@ from classwise.core.registry import Registry
 from classwise.data.images import Images, Size
 from classwise.data.tensors import from_user
 
-__all__ = ["Images", "class_names", "describe", "from_user", "load", "names", "normalizations", "size", "usage"]
+__all__ = [
+    "Images",
+    "class_names",
+    "describe",
+    "flips",
+    "from_user",
+    "load",
+    "names",
+    "normalizations",
+    "size",
+    "usage",
+]
 
 DEFAULT_ROOT = Path("data")
 
@@ -55,6 +66,20 @@ def size(spec: str) -> Size | None:
     found = _REGISTRY.find(name)
     known: Size | None = size(specs.nested(options["of"])) if "of" in options else found.get("SIZE")
     return known._replace(shape=(3, *known.shape[1:])) if known and found.get("IN_COLOUR") else known
+
+
+def flips(spec: str) -> bool | None:
+    """Whether a mirrored image of a data set is still of its class; None where nobody can know.
+
+    A data set's module says it in `FLIPS`; one that is made of another is as that one.
+    """
+    name, options = specs.split(spec)
+    if not _REGISTRY.knows(name):
+        return None
+    found = _REGISTRY.find(name)
+    of = options.get("of") or getattr(inspect.signature(found.object).parameters.get("of"), "default", None)
+    known: bool | None = found.get("FLIPS")
+    return flips(specs.nested(of)) if known is None and isinstance(of, str) else known
 
 
 @checked

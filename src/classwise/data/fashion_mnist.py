@@ -12,6 +12,7 @@ from classwise.data import idx
 from classwise.data.download import Remote
 from classwise.data.images import Images, Size
 
+FLIPS = True
 SIZE = Size((1, 28, 28), 10, 60_000, 10_000)
 CLASS_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",

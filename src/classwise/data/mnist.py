@@ -12,6 +12,7 @@ from classwise.data import idx
 from classwise.data.download import Remote
 from classwise.data.images import Images, Size
 
+FLIPS = False
 SIZE = Size((1, 28, 28), 10, 60_000, 10_000)
 NORMALIZATION = ((0.1307,), (0.3081,))  # mean and standard deviation of each channel
 CLASS_NAMES = tuple("0123456789")

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from classwise.core.errors import UserError
-from classwise.core.records import Records
+from classwise.core.records import Array, Records
 from classwise.metrics import accuracy
 from classwise.metrics.metric import Shown
 
@@ -21,11 +21,15 @@ SHOWN = Shown(title="worst 20%", where=("gate",), unit="share", names=("tail20",
 
 def compute(records: Records, k: int | None = None, fraction: float = 0.2) -> float:
     """The mean of the `k` lowest class accuracies, or of the lowest `fraction` of them if `k` is not given."""
-    values = np.sort(accuracy.seen(records))
+    return float(lowest(accuracy.seen(records), k, fraction).mean())
+
+
+def lowest(values: Array, k: int | None = None, fraction: float = 0.2) -> Array:
+    """The `k` lowest of the class accuracies, or the lowest `fraction` of them if `k` is not given, in order."""
     if not 0 < fraction <= 1:
         raise UserError(f"fraction must lie in (0, 1], such as 0.2; got {fraction:g}.")
     if k is None:
         k = math.ceil(round(fraction * len(values), 9))  # 0.07 · 100 is 7.000000000000001 in floating point
     if not 1 <= k <= len(values):
         raise UserError(f"k must lie between 1 and {len(values)}, the number of classes with examples; got {k}.")
-    return float(values[:k].mean())
+    return np.sort(values)[:k]

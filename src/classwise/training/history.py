@@ -12,7 +12,7 @@ from torch import Tensor
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Array, Records
 from classwise.methods.method import State
-from classwise.metrics import accuracy, cv, mcd
+from classwise.metrics import accuracy, cv, mcd, tail
 
 Row: TypeAlias = dict[str, float | int | str]
 
@@ -55,7 +55,8 @@ def robust_rows(valid: Records, attacks: Sequence[str]) -> Records:
 def score(rule: str, epoch: int, valid: Records | None, attacks: Sequence[str], losses: Tensor | None) -> list[float]:
     """The score of a checkpoint by a rule: larger is better, later numbers break ties.
 
-    losses: the method's own validation loss of each class, for "minimax"; by default cross entropy under attack.
+    A worst class at 0 says nothing; the mean of the lowest fifth of the classes breaks that tie. losses: the method's
+    own validation loss of each class, for "minimax"; by default cross entropy under attack.
     """
     if rule == "last" or valid is None:
         return [float(epoch)]
@@ -64,7 +65,8 @@ def score(rule: str, epoch: int, valid: Records | None, attacks: Sequence[str], 
     if rule == "average":
         return [average]
     if rule == "worst":
-        return [float(np.nanmin(accuracy.compute(robust).values)), average]
+        worst = float(np.nanmin(accuracy.compute(robust).values))
+        return [worst, average] if worst > 0 else [worst, tail.compute(robust), average]
     if rule != "minimax":
         raise UserError(f"unknown rule {rule!r} to select a checkpoint: worst, average, minimax or last.")
     if losses is not None:

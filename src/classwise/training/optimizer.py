@@ -19,7 +19,7 @@ from classwise.core.errors import UserError
 from classwise.core.spec import Fraction, NonNegative, Positive
 from classwise.training.choice import choose
 
-_NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm)  # batch- and instance-norms are _NormBase
+NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm)  # batch- and instance-norms are _NormBase
 
 
 @dataclass(frozen=True)
@@ -100,5 +100,5 @@ def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 
 def _norm_parameters(model: nn.Module) -> set[nn.Parameter]:
-    norms = (module for module in model.modules() if isinstance(module, _NORMS))
+    norms = (module for module in model.modules() if isinstance(module, NORMS))
     return {parameter for norm in norms for parameter in norm.parameters(recurse=False)}

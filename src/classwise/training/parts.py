@@ -16,14 +16,15 @@ from classwise.core.spec import Count, Fraction, Natural, NonNegative, OpenShare
 class TrainingData(DataPart):
     """The data to train on.
 
-    name: a data set's spec. limit, per_class: at most this many examples, drawn by the seed. exclude: without these
-    classes; the others are renumbered. validation: examples of each class held out of the training split, 0 for none;
-    held_out: which ones, the last of each class (FRL, WAT), the first (CFA), or random ones. augment: in this order.
-    extra: a file of pseudo-labelled images (`classwise pseudo-label`), extra_fraction of every batch; epoch_size:
-    examples in an epoch, where that is not the size of the data.
+    name: a data set's spec. split: the one to train on. limit, per_class: at most this many examples, drawn by the
+    seed. exclude: without these classes; the others are renumbered. validation: examples of each class held out of the
+    split, 0 for none; held_out: which ones, the last of each class (FRL, WAT), the first (CFA), or random ones.
+    augment: in this order. extra: a file of pseudo-labelled images (`classwise pseudo-label`), extra_fraction of every
+    batch; epoch_size: examples in an epoch, where that is not the size of the data.
     """
 
     name: str = "cifar10"
+    split: str = "train"
     exclude: tuple[str, ...] = ()
     validation: Natural = 0
     held_out: Literal["last", "first", "random"] = "last"

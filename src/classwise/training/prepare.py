@@ -41,7 +41,7 @@ from classwise.training.validation import Validation
 def examples(chosen: Recipe, root: str | Path | None, download: bool, data: Any) -> Images:
     """All training examples the recipe allows, before any is held out."""
     part = chosen.data
-    loaded = load_data(part.name, root, "train", download) if data is None else from_user(data)
+    loaded = load_data(part.name, root, part.split, download) if data is None else from_user(data)
     images = loaded.without(part.exclude)
     if part.limit is None and part.per_class is None:
         return images
@@ -63,7 +63,7 @@ def network_of(chosen: Recipe, given: nn.Module | None, images: Images, device: 
         if chosen.method.fine_tunes and part.weights is None:
             raise UserError(
                 f"{methods.name_of(chosen.method)} fine-tunes a robust model: give its checkpoint as model.weights "
-                "(--set model.weights=runs/trades/best.pt)."
+                "(--weights runs/trades/best.pt)."
             )
         network = load_model(
             part.spec,
@@ -161,24 +161,6 @@ def _check_held_out(chosen: Recipe, averages: averaging.Averaging | None, held_o
         )
 
 
-def idle(chosen: Recipe) -> list[str]:
-    """A sentence for each setting of the recipe that begins only after its last epoch."""
-    part, method = chosen.train, chosen.method
-    averages = None if part.averaging is None else averaging.parse(part.averaging)
-    awp = None if part.awp is None else parse_awp(part.awp)
-    waits = (
-        (methods.name_of(method), method.idle_epochs(), "its class-wise part never begins"),
-        (f"train.averaging = {part.averaging}", averages.start - 1 if averages else 0, "nothing is averaged"),
-        (f"train.awp = {part.awp}", awp.start if awp else 0, "no weight is perturbed"),
-    )
-    return [
-        f"{what} would begin after the last of this training's {part.epochs} epochs (train.epochs): {effect}. Train "
-        "longer, or let it begin earlier."
-        for what, epochs, effect in waits
-        if epochs >= part.epochs
-    ]
-
-
 def _phases(chosen: Recipe, kept: Images, root: str | Path | None, download: bool) -> list[PhaseData]:
     part, data = chosen.train, chosen.data
     extra = None if data.extra is None else read_pseudo(data.extra, kept)
@@ -187,7 +169,7 @@ def _phases(chosen: Recipe, kept: Images, root: str | Path | None, download: boo
     for phase in part.phases or (Phase(),):
         images = kept
         if phase.data is not None:  # the same examples, read at another size
-            whole = load_data(phase.data, root, "train", download)
+            whole = load_data(phase.data, root, data.split, download)
             images = dataclasses.replace(kept, pixels=whole.pixels)
         augment = parse_augment(list(data.augment if phase.augment is None else phase.augment))
         own = dataclasses.replace(source, train=images)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -19,6 +20,7 @@ from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy
 from classwise.show.terminal import bar, interactive
 from classwise.training import history
+from classwise.training.choices import Choice
 from classwise.training.state import TrainingState
 from classwise.training.tracking import Tracker
 
@@ -38,6 +40,13 @@ class ProgressDisplay:
     _bars: Progress | None = None
     _live: Live | None = None
     _task: Any = None
+
+    def begin(self, made: Sequence[Choice], config: Path) -> None:
+        """What was chosen for a training without a recipe, and where all of it is."""
+        if made and not self.quiet:
+            self.console.print(choice_table(made))
+            told = f"All settings are in {config}, which is a recipe; --set train.epochs=… and the like change them."
+            self.console.print(Text(told, "dim"), soft_wrap=True)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -93,6 +102,17 @@ class ProgressDisplay:
             self.console.print(Text(line(row, self.epochs)), soft_wrap=True)
         elif self._bars is not None and valid is not None:
             self._live.update(Group(Text(line(row, self.epochs)), class_bars(valid, self.attacks), self._bars))
+
+
+def choice_table(made: Sequence[Choice]) -> Table:
+    """Settings that nobody gave, a row each."""
+    table = Table(box=None, pad_edge=False, title="Chosen, because not given", title_justify="left", title_style="")
+    for header in ("setting", "value", "why"):
+        table.add_column(header, overflow="fold")
+    for one in made:
+        value = ", ".join(map(str, one.value)) if isinstance(one.value, (list, tuple)) else str(one.value)
+        table.add_row(Text(f"{one.part}.{one.field}"), Text(value), Text(one.why))
+    return table
 
 
 def line(row: history.Row, epochs: int) -> str:

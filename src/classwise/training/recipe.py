@@ -130,7 +130,7 @@ def load(source: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str]
             return source
         source = source.settings()
     if isinstance(source, Mapping):
-        return build(_apply(source, changes))
+        return build(apply(source, changes))
     if not isinstance(source, (str, Path)):
         raise UserError(f"{source!r} is no recipe: give a file, the name of a shipped one, or nested settings.")
     path = locate(source)
@@ -146,7 +146,7 @@ def load(source: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str]
 @functools.lru_cache(maxsize=1024)
 def _read_once(path: Path, content: bytes, changes: tuple[str, ...]) -> Recipe:
     """The recipe in a file, built once while its content stays the same: studies load the same one many times."""
-    return build(_apply(read(path), changes))
+    return build(apply(read(path), changes))
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def read(path: Path) -> dict[str, Any]:
     return tree
 
 
-def _apply(tree: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
+def apply(tree: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
     """The settings with ``part.key=value`` applied; values are TOML (`0.5`, `[1, 2]`, `{dog = 0.5}`), else text."""
     changed: dict[str, Any] = {name: dict(part) if isinstance(part, Mapping) else part for name, part in tree.items()}
     for change in changes:

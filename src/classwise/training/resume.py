@@ -9,10 +9,8 @@ from classwise.core.errors import UserError
 from classwise.core.run_folder import TrainingFolder
 
 
-def recipe_of(folder: Path | None) -> dict[str, Any]:
+def recipe_of(folder: Path) -> dict[str, Any]:
     """The recipe of a run folder; an error where there is none to resume, or where only Python can."""
-    if folder is None:
-        raise UserError("which recipe? Name a file or a shipped one (classwise list recipes), or --resume FOLDER.")
     config = _config(folder)
     if given := config.get("run", {}).get("given"):
         raise UserError(

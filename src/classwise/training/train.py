@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
@@ -15,23 +15,29 @@ from rich.text import Text
 from torch import nn
 
 from classwise import methods
+from classwise.attacks.attack import Attack
 from classwise.auditing.audit import audit
+from classwise.auditing.config import AuditSettings
 from classwise.auditing.fingerprints import fingerprint_data, fingerprint_model
-from classwise.auditing.inputs import default_device
+from classwise.auditing.inputs import Eps, default_device
 from classwise.core.arguments import checked
 from classwise.core.errors import UserError
 from classwise.core.run_config import check_same, plain
 from classwise.core.run_folder import TrainingFolder
 from classwise.core.run_lock import writing
+from classwise.core.settings import with_settings
 from classwise.core.trust import trusting
+from classwise.methods.method import TeacherName
 from classwise.models import load_model, read_checkpoint
 from classwise.models.check import check_device
 from classwise.models.loading import names_code
 from classwise.results.audit_result import Audit
-from classwise.training import recipe
+from classwise.training import choices, recipe
 from classwise.training.audit_command import audit_command, audit_data
+from classwise.training.cautions import cautions, idle, without_signal
 from classwise.training.loop import Training, fit
-from classwise.training.prepare import examples, idle, network_of, prepare, split_off
+from classwise.training.options import SETTINGS, Options, TrainSettings
+from classwise.training.prepare import examples, network_of, prepare, split_off
 from classwise.training.processes import local_device, process_group, restarted
 from classwise.training.progress_display import ProgressDisplay, show_trained
 from classwise.training.recipe import Recipe
@@ -39,62 +45,69 @@ from classwise.training.state import TrainingState
 from classwise.training.teachers import teachers_of
 from classwise.training.tracking import open_trackers
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 
 @checked
+@with_settings(SETTINGS, TrainSettings)
 def train(
-    source: str | Path | dict[str, Any] | Recipe,
+    source: str | Path | dict[str, Any] | Recipe | None = None,
     *,
     out: str | Path,
-    changes: Sequence[str] = (),
-    root: str | Path | None = None,
-    download: bool = False,
     data: Any = None,
-    model: nn.Module | None = None,
-    teacher: nn.Module | None = None,
-    teacher_clean: nn.Module | None = None,
-    device: str | torch.device | None = None,
-    trackers: Sequence[str] = (),
-    overwrite: bool = False,
-    trust: bool = False,
-    progress: bool | None = None,
+    model: str | Path | nn.Module | None = None,
+    teacher: str | Path | nn.Module | None = None,
+    teacher_clean: str | Path | nn.Module | None = None,
+    **settings: Unpack[TrainSettings],
 ) -> Trained:
-    """Train by a recipe, in a run folder. The same call resumes a training that was killed.
+    """Train by a recipe, or by a method with a model and images, in a run folder. The same call resumes a training that
+    was killed.
 
-    source: a recipe's file, the name of a shipped one (``cifar10/trades``), nested settings, or a `Recipe`.
-    changes: settings to change, ``["train.epochs=30", "method.beta={dog = 0.5}"]``.
-    data: images to train on instead of the recipe's data set: a pair (x, y), a Dataset, `Images`.
-    model: a module to train instead of the recipe's model; it is changed in place.
-    teacher, teacher_clean: trained modules to distil instead of the recipe's; they are not changed.
-    trackers: "tensorboard", "mlflow", "wandb", besides history.csv.
-    trust: load a model file that runs code without being named as code (see `load_model`).
+    What is given besides a recipe replaces its fields. Without a recipe, what is not given is chosen for the images and
+    the model, shown, and stored in the run folder, whose config.toml is a recipe. A module given as the model is
+    trained in place; teachers are not changed.
     """
-    chosen = recipe.load(source, changes)
-    folder = Path(out)
+    module, images = model if isinstance(model, nn.Module) else None, None if isinstance(data, str) else data
+    if module is not None and (settings.get("weights") or settings.get("normalize")):
+        raise UserError("weights and normalize belong to a model spec; load_model(module, weights=…) takes both.")
+    wanted: dict[TeacherName, Any] = {"teacher": teacher, "teacher_clean": teacher_clean}
+    teachers_given = {name: one if isinstance(one, nn.Module) else None for name, one in wanted.items()}
+    named: dict[str, Any] = {name: one for name, one in wanted.items() if teachers_given[name] is None}
+    free = source is None  # what was given as an object then has the name that the folder says of it
+    named["model"] = model if module is None else type(module).__name__ if free else None
+    named["data"] = data if images is None else getattr(images, "name", "data") if free else None
+    options = Options.of(**named, **settings)
+    how = options.given
+    chosen = choices.begin(source, options)
+    root, download, trust, folder = how.get("root"), how.get("download", False), how.get("trust", False), Path(out)
+    device = how.get("device")
     where = local_device(default_device() if device is None else check_device(device))
     if chosen.train.amp is not None and where.type == "cpu":
         raise UserError(f"train.amp = {chosen.train.amp} is for GPUs: on a CPU it is slow, on some unsupported.")
     with process_group(where) as processes, writing(out if processes.first else None):
         with processes.first_alone():  # it may download
-            everything = examples(chosen, root, download, data)
-        kept, held_out = split_off(chosen, everything)
+            everything = examples(chosen, root, download, images)
         with trusting(trust):
-            network = network_of(chosen, model, kept, where)
-            teachers = teachers_of(chosen, kept, where, {"teacher": teacher, "teacher_clean": teacher_clean})
+            network = network_of(chosen, module, everything, where)
+            chosen, made = choices.complete(options, everything, network) if free else (chosen, [])
+            kept, held_out = split_off(chosen, everything)
+            teachers = teachers_of(chosen, kept, where, teachers_given)
         # Everything that can be wrong with a recipe is an error before the folder is touched.
         training, start = prepare(
             chosen, network, kept, held_out, teachers=teachers, folder=folder, processes=processes, root=root,
             download=download,
         )  # fmt: skip
         if processes.first:
-            for sentence in idle(chosen):
+            for sentence in cautions(chosen, everything.class_names):
                 warnings.warn(sentence, stacklevel=2)
             marks = {"data": fingerprint_data(everything)}
-            if model is None:  # a given module may start with new random weights each time; the checkpoint's count
+            if module is None:  # a given module may start with new random weights each time; the checkpoint's count
                 marks["weights"] = fingerprint_model(network)
             marks |= {name: fingerprint_model(network) for name, network in teachers.items()}
-            given = {"data": data, "model": model, "teacher": teacher, "teacher_clean": teacher_clean}
-            config = {**chosen.settings(), "fingerprint": marks, "run": _run_settings(root, given)}
-            stored = TrainingFolder(folder).open_or_create(config, overwrite and not restarted())
+            config = {**chosen.settings(), "fingerprint": marks}
+            config["run"] = _run_settings(root, {"data": images, "model": module} | {**teachers_given})
+            stored = TrainingFolder(folder).open_or_create(config, how.get("overwrite", False) and not restarted())
             _check_same(folder, stored, config)
             training.checkpoints.finish()
         processes.wait()
@@ -103,14 +116,15 @@ def train(
             training.checkpoints.rebuild_best(start)
         known = plain(chosen.settings())
         resumed = start.epoch if start.history else None
-        tracker = open_trackers(trackers if processes.first else (), folder, folder.name, known, resumed)
+        tracker = open_trackers(how.get("trackers", ()) if processes.first else (), folder, folder.name, known, resumed)
         display = ProgressDisplay(
             epochs=chosen.train.epochs,
             attacks=training.attacks,
             tracker=tracker,
-            show=progress,
+            show=how.get("progress"),
             quiet=not processes.first,
         )
+        display.begin(made, TrainingFolder(folder).config_file)
         with display.running():
             fit(training, start, display)
         processes.wait()
@@ -119,7 +133,18 @@ def train(
     return Trained(folder, root, quiet=not processes.first, trust=trust or names_code(chosen.model.spec))
 
 
-def _run_settings(root: str | Path | None, given: dict[str, Any]) -> dict[str, Any]:
+def planned(source: str | Path | dict[str, Any] | Recipe | None, options: Options) -> Recipe:
+    """The whole recipe of a training that is not begun. Without a recipe it reads the images and builds the model."""
+    chosen = choices.begin(source, options)
+    if source is not None:
+        return chosen
+    everything = examples(chosen, options.given.get("root"), options.given.get("download", False), None)
+    with trusting(options.given.get("trust", False)):
+        network = network_of(chosen, None, everything, torch.device("cpu"))
+    return choices.complete(options, everything, network)[0]
+
+
+def _run_settings(root: str | Path | None, given: Mapping[Any, Any]) -> dict[str, Any]:
     """What a run folder stores besides the recipe, so that it can be resumed and audited without repeating it."""
     names = [name for name, value in given.items() if value is not None]
     return {"root": None if root is None else str(Path(root).expanduser().resolve()), "given": names}
@@ -203,7 +228,8 @@ class Trained:
         if not methods.knows(settings["method"]["name"]):  # a class that was only given in Python
             return early
         made = recipe.build(settings)
-        return (*early, *idle(made), *made.method.remarks(stored["state"]))
+        selected = without_signal(self.history, made.validate.select, stored["best_epoch"])
+        return (*early, *idle(made), *selected, *made.method.remarks(stored["state"]))
 
     def show(self) -> None:
         """Print the classes of the best epoch on validation data, and the command that audits the model."""
@@ -228,17 +254,32 @@ class Trained:
 
     def model(self, which: str | int = "best", device: str | torch.device | None = None) -> nn.Module:
         """The trained model, "best", "last", or of an epoch that was kept, in eval mode."""
+        self._require_spec()
         return load_model(self.checkpoint(which), device=device, trust=self.trust)
 
-    def audit(self, attacks: Any = "pgd-20", which: str | int = "best", **settings: Any) -> Audit:
-        """Audit the trained model on the test split of the data it was trained on, at the radius of its recipe."""
+    def audit(
+        self,
+        attacks: str | Attack | Sequence[str | Attack] = "pgd-20",
+        which: str | int = "best",
+        *,
+        data: Any = None,
+        eps: Eps | None = None,
+        **settings: Unpack[AuditSettings],
+    ) -> Audit:
+        """Audit the trained model on the test split of the data it was trained on, at the radius of its recipe, or with
+        the data and the radius given; the settings are those of `audit`."""
+        self._require_spec("data" if data is None else "")
         config = self.config
-        defaults = {
-            "data": audit_data(config),
-            "eps": config["threat"]["eps"],
-            "norm": config["threat"]["norm"],
-            "root": self.root,
-            "trust": self.trust,
-        }
-        chosen = {**defaults, **settings}
-        return audit(str(self.checkpoint(which)), chosen.pop("data"), attacks, chosen.pop("eps"), **chosen)
+        own: AuditSettings = {"norm": config["threat"]["norm"], "root": self.root, "trust": self.trust, **settings}
+        images = audit_data(config) if data is None else data
+        return audit(
+            str(self.checkpoint(which)), images, attacks, config["threat"]["eps"] if eps is None else eps, **own
+        )
+
+    def _require_spec(self, *besides: str) -> None:
+        """Raise where the model, or something else that is needed, was given in Python, so that no file names it."""
+        for name in {"model", *besides} & {*self.config.get("run", {}).get("given", ())}:
+            remedy = {"model": f"use cw.load_model(model, {str(self.best)!r})", "data": "give audit(data=…)"}[name]
+            raise UserError(
+                f"the {name} of {self.folder} was given in Python, and no file says how to make it: {remedy}."
+            )
