@@ -62,10 +62,10 @@ def test_it_describes_itself(name: str) -> None:
 
 
 @every_method
-def test_class_vectors_are_in_the_state_one_value_per_class(name: str) -> None:
-    state = make(name).init(NAMES)
-    assert {"weight", "margin", "temperature"} <= set(state)
-    assert all(values.shape in ((len(NAMES),), ()) for values in state.values())
+def test_class_vectors_are_in_the_state_one_value_per_class_or_pair_of_classes(name: str) -> None:
+    state, classes = make(name).init(NAMES), len(NAMES)
+    assert all(state[vector].shape == (classes,) for vector in ("weight", "margin", "temperature"))
+    assert all(values.shape in ((classes,), (), (classes, classes)) for values in state.values())
 
 
 @every_method

@@ -115,6 +115,12 @@ def double(net: nn.Module, labels: tuple[int, ...] = (0, 1, 2, 0, 1, 0), **rest:
     return dataclasses.replace(made, **{**doubled, **rest})
 
 
+def exact(method: Method, labels: tuple[int, ...] = (0, 1, 2, 0, 1, 0)) -> tuple[nn.Module, Batch, State]:
+    """The model, a batch and the method's first state, all in double precision."""
+    net = model().double()
+    return net, double(net, labels), {name: value.double() for name, value in method.init(NAMES).items()}
+
+
 def assert_equal_loss(found: Loss, expected: Tensor, net: nn.Module) -> None:
     """Batch averages and gradients that are equal in double precision."""
     torch.testing.assert_close(found.value.mean(), expected, atol=1e-8, rtol=0)

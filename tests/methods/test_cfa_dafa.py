@@ -8,8 +8,11 @@ import pytest
 import torch
 from by_hand import NAMES, assert_same_loss, terms
 
+from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.losses import cross_entropy
+from classwise.core.threat import wide
+from classwise.methods import Loss
 from classwise.methods.cfa import Cfa
 from classwise.methods.dafa import Dafa, class_weights, similarity
 from classwise.methods.madry import Madry
@@ -99,6 +102,51 @@ def test_cfa_a_class_without_examples_keeps_its_values():
     after = method.update(state, train((8, 2, 0), (10, 10, 0)), None, 11)
     for name in ("margin", "beta", "weight"):
         torch.testing.assert_close(after[name], state[name])
+
+
+def friendly(net, x, y, eps, tau, steps, size, start):
+    """CFA's FAT attack image by image: it stops for good after `tau` steps from misclassified points."""
+    found = []
+    for image, label, radius, first in zip(x, y, eps, start, strict=True):
+        point, left = first[None], tau
+        for _ in range(steps):
+            point = point.detach().requires_grad_()
+            z = net(point)
+            if left == 0:
+                break
+            left -= int(z.argmax()) != int(label)
+            (gradient,) = torch.autograd.grad(cross_entropy(z, label[None]).sum(), point)
+            moved = point.detach() + size * gradient.sign()
+            point = torch.max(torch.min(moved, image + radius), image - radius).clamp(0, 1)
+        found.append(point.detach()[0])
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("tau", [1, 3])
+def test_cfa_on_friendly_adversarial_training(tau):
+    method = Cfa(base="fat", start="uniform", tau=tau, steps=10)
+    net, batch, state = by_hand.exact(method, (0, 1, 2, 0, 1, 0))
+    state["margin"] = torch.tensor([1.3, 0.7, 1.0], dtype=torch.float64)
+    eps = 0.1 * state["margin"][batch.y]
+    key = rng.keys(0, batch.key)
+    start = (batch.x + wide(eps, batch.x) * (2 * rng.uniform(key, (1, 1, 5)).double() - 1)).clamp(0, 1)
+    found = by_hand.attacked(method, net, batch, state)
+    torch.testing.assert_close(found, friendly(net, batch.x, batch.y, eps, tau, 10, 0.025, start), atol=1e-8, rtol=0)
+    plain = by_hand.attacked(Cfa(base="madry", start="uniform"), net, batch, state)
+    assert not torch.equal(found, plain)  # some stopped early
+    assert_same_loss(method.loss(net, batch, state), cross_entropy(net(batch.adversarial), batch.y).mean(), net)
+
+
+def test_cfa_passes_the_clean_batch_once_more_after_the_step():
+    net = by_hand.model()
+    batch, seen = by_hand.batch(net), []
+    net.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    for clean_pass in (False, True):
+        method = Cfa(clean_pass=clean_pass)
+        state = method.init(NAMES)
+        assert method.after_step(net, batch, state, Loss(torch.zeros(6), torch.zeros(6, 3))) is state
+        assert len(seen) == clean_pass
+    assert seen[0] is batch.x
 
 
 # ---- DAFA --------------------------------------------------------------------------------------------------------

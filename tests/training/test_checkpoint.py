@@ -43,6 +43,13 @@ RUNS: dict[str, dict[str, Any]] = {
     "csl": {"method": {"name": "csl", "steps": 2, "rate": 0.5}, "train": AT_EVERY_STEP},
     "cfa": {"method": {"name": "cfa", "steps": 2, "begin": 1}, "train": AT_EVERY_STEP},
     "dafa": {"method": {"name": "dafa", "steps": 2, "warmup": 1}, "train": AT_EVERY_STEP},
+    "csr": {"net": "normed", "method": {"name": "csr", "steps": 2}, "train": AT_EVERY_STEP},
+    "cfol": {"net": "normed", "method": {"name": "cfol", "steps": 2, "eta": 0.01}, "train": AT_EVERY_STEP},
+    "cfa clean pass": {
+        "net": "normed",
+        "method": {"name": "cfa", "base": "fat", "start": "uniform", "steps": 2, "begin": 1, "clean_pass": True},
+        "train": AT_EVERY_STEP,
+    },
     "rst": {"method": {"name": "rst", "steps": 2}, "data": {"epoch_size": 50}, "train": AT_EVERY_STEP},
     "frl_rwrm": {"method": {"name": "frl_rwrm", "steps": 2}, "train": AT_EVERY_STEP},
 }

@@ -50,6 +50,11 @@ def with_part(part: str, **changed: Any) -> dict[str, Any]:
     return {**SMALL, part: {**SMALL.get(part, {}), **changed}}
 
 
+def fine_tunes(name: str) -> bool:
+    """Whether a recipe begins from the weights of another."""
+    return shipped(name).method.fine_tunes or "Fine-tunes a robust model" in recipe.locate(name).read_text("utf-8")
+
+
 # ---- the shipped ones
 
 
@@ -124,11 +129,12 @@ def test_desk_recipes_of_a_data_set_share_their_budget(folder: str) -> None:
     made = [shipped(name) for name in SHIPPED if name.startswith(f"{folder}/")]
     assert len({(r.data, r.train.batch, r.validate.attack, r.validate.protocol) for r in made}) == 1
     assert len({r.threat for r in made if r.threat.norm == "linf"}) == 1
-    assert len({r.train.epochs for r in made if not methods.name_of(r.method).startswith("frl_")}) == 1  # fine-tune
+    scratch = [shipped(name) for name in SHIPPED if name.startswith(f"{folder}/") and not fine_tunes(name)]
+    assert len({r.train.epochs for r in scratch}) == 1
     assert len({r.model.spec.removesuffix(",head=cosine") for r in made}) == 1
 
 
-@for_each("name", [name for name in SHIPPED if "/frl_" in name])
+@for_each("name", [name for name in SHIPPED if fine_tunes(name)])
 def test_recipes_that_fine_tune_say_how_to_make_the_weights_they_start_from(name: str) -> None:
     text = recipe.locate(name).read_text(encoding="utf-8")
     first, then = re.findall(r"^#   classwise train (\S+)(?: --set (\S+))? --out (\S+)$", text, re.MULTILINE)

@@ -5,7 +5,7 @@
 Gradients flow through the clean probabilities too. β is one number, or one per class (Tian et al., KDD 2021, §6.1:
 ``beta = {dog = 0.5}`` lowers dog's). Departure: the official code passes the clean batch through the network twice in
 train mode (clean, adversarial, clean again), which only changes how often batch-norm's running statistics see
-it; `passes=3` does the same.
+it; `passes=3` does the same, and `passes=4` sees the adversarial one again too, as csr's code.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from classwise.attacks.attack import Attack
 from classwise.attacks.kl_pgd import KlPgd
@@ -26,11 +26,11 @@ from classwise.methods.method import Batch, ClassValues, Loss, State, both_logit
 
 @dataclass(frozen=True, kw_only=True)
 class Trades(Madry):
-    """Fields of madry, and β. passes: how often batch-norm sees a batch in train mode, 2 or the official code's 3."""
+    """Fields of madry, and β. passes: how often batch-norm sees a batch in train mode; the official code's are 3."""
 
     start: Start = "gaussian"
     beta: ClassValues = 6.0
-    passes: Literal[2, 3] = 2
+    passes: Literal[2, 3, 4] = 2
 
     class_wise: ClassVar[tuple[str, ...]] = (*Madry.class_wise, "beta")
 
@@ -41,9 +41,14 @@ class Trades(Madry):
         return self.pgd(KlPgd)
 
     def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
-        z, z_adv = both_logits(model, batch, state, self.first_pass)
-        if self.passes == 3:
-            with torch.no_grad():
-                model(batch.x)
+        z, z_adv = self.both_logits(model, batch, state)
         natural = cross_entropy(z, batch.y, smoothing=batch.smoothing)
         return Loss(state["weight"][batch.y] * (natural + state["beta"][batch.y] * kl(z, z_adv)), z_adv)
+
+    def both_logits(self, model: nn.Module, batch: Batch, state: State) -> tuple[Tensor, Tensor]:
+        """z(x)/T_y and z(x')/T_y, by as many passes through the network as asked for."""
+        found = both_logits(model, batch, state, self.first_pass)
+        with torch.no_grad():
+            for images in (batch.x, batch.adversarial)[: self.passes - 2]:
+                model(images)
+        return found
