@@ -29,6 +29,7 @@ ORDER = (
     "auditing",
     "methods",
     "training",
+    "repairing",
     "studies",
     "cli",
 )

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from classwise.data import load as load_data
     from classwise.models import load_model
     from classwise.models.black_box import BlackBox
+    from classwise.repairing.repair import repair
     from classwise.results.audit_result import Audit
+    from classwise.results.repair_result import RepairResult
     from classwise.show.figures import chart
     from classwise.training.train import train
 
@@ -33,6 +35,7 @@ _HOME = {
     "BlackBox": "classwise.models.black_box",
     "PerClass": "classwise.core.per_class",
     "Records": "classwise.core.records",
+    "RepairResult": "classwise.results.repair_result",
     "Threat": "classwise.core.threat",
     "UserError": "classwise.core.errors",
     "chart": "classwise.show.figures",
@@ -40,6 +43,7 @@ _HOME = {
     "find_worst": "classwise.auditing.find_worst",
     "load_data": "classwise.data:load",
     "load_model": "classwise.models",
+    "repair": "classwise.repairing.repair",
     "train": "classwise.training.train",
 }
 
@@ -48,6 +52,7 @@ __all__ = [
     "BlackBox",
     "PerClass",
     "Records",
+    "RepairResult",
     "Threat",
     "UserError",
     "__version__",
@@ -56,6 +61,7 @@ __all__ = [
     "find_worst",
     "load_data",
     "load_model",
+    "repair",
     "train",
 ]
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from classwise.attacks.attack import Attack
 from classwise.auditing.config import AuditConfig, AuditSettings
@@ -42,13 +43,13 @@ def audit(
     return audit_by(AuditConfig.of(model=model, data=data, attacks=attacks, eps=eps, **settings))
 
 
-def audit_by(config: AuditConfig) -> Audit:
-    """The audit that a config asks for."""
+def audit_by(config: AuditConfig, loaded: nn.Module | None = None) -> Audit:
+    """The audit that a config asks for. loaded: its model, where it is loaded already."""
     begin, folder = time.perf_counter(), config.folder
     for name in ("save_adversarial", "landscape"):
         if getattr(config.output, name) and folder is None:
             raise UserError(f"{name} writes into the run folder: give out=… (--out).")
-    with prepared(config) as (job, findings):
+    with prepared(config, loaded) as (job, findings):
         with progress_bar(len(job.images), [CLEAN, *job.attacks], config.output.progress) as report:
             records = run.evaluate(dataclasses.replace(job, report=report))
         if config.output.landscape and folder is not None:

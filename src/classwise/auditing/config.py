@@ -11,15 +11,14 @@ To add a setting, add its field here and its key to `AuditSettings`, which edito
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
-from classwise.core.arguments import argument
 from classwise.core.meta import Coverage, Norm, Protocol
-from classwise.core.settings import REQUIRED, Part, Setting, setting, settings_of
-from classwise.core.spec import Bounds, Count, Natural, OpenShare, Seed, check_keys, hints_of
+from classwise.core.settings import REQUIRED, Config, Part, setting
+from classwise.core.spec import Bounds, Count, Natural, OpenShare, Seed
 
 if TYPE_CHECKING:
     import torch
@@ -98,10 +97,16 @@ class AttackPart(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatisticsPart(Part):
+class ConfidencePart(Part):
     """The confidence level of every interval and test."""
 
     confidence: OpenShare = setting(0.95, "Of all intervals.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatisticsPart(ConfidencePart):
+    """The confidence level, and the search for the worst class."""
+
     find_worst: bool = setting(False, "Only find the worst class, attacking as few images as that takes.", python=False, recorded=True)
     tolerance: Annotated[float, Bounds(least=0, below=1, note="0.02 is two percentage points.")] = setting(0.0, "Stop the search once the classes left are this close, e.g. 0.02.", mode="find_worst")
 
@@ -143,8 +148,10 @@ class GatePart(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditConfig:
+class AuditConfig(Config):
     """What an audit, or a search for the worst class, was asked for."""
+
+    called = "an audit"
 
     model: AuditedModel
     data: AuditedData
@@ -156,16 +163,6 @@ class AuditConfig:
     gate: GatePart = field(default_factory=GatePart)
 
     @classmethod
-    def of(cls, **given: Any) -> AuditConfig:
-        """The config with these settings, by their names in Python."""
-        known = settings_of(cls)
-        check_keys(given, known, "an audit")
-        parts: dict[str, dict[str, Any]] = {name: {} for name in hints_of(cls)}
-        for name, value in given.items():
-            parts[known[name].group][known[name].field] = argument(value, known[name].hint, name)
-        return cls(**{name: hints_of(cls)[name](**values) for name, values in parts.items()})
-
-    @classmethod
     def of_search(cls, **given: Any) -> AuditConfig:
         """The config of a search for the worst class with these settings."""
         return cls.of(**given, find_worst=True, coverage="survivors", probs=False)
@@ -174,13 +171,6 @@ class AuditConfig:
     def folder(self) -> Path | None:
         """The run folder."""
         return None if self.output.out is None else Path(self.output.out)
-
-    def changed(self) -> Iterator[tuple[Setting, Any]]:
-        """The settings that are not at their defaults, with their values."""
-        for one in settings_of(type(self)).values():
-            value = getattr(getattr(self, one.group), one.field)
-            if not (isinstance(value, (str, int, float, tuple, type(None))) and value == one.default):
-                yield one, value
 
 
 class CommonSettings(TypedDict, total=False):

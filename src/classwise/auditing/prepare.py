@@ -42,10 +42,15 @@ from classwise.results.finding import Finding
 
 
 @contextmanager
-def prepared(config: AuditConfig) -> Iterator[tuple[evaluation.Evaluation, list[Finding]]]:
+def prepared(
+    config: AuditConfig, loaded: nn.Module | None = None
+) -> Iterator[tuple[evaluation.Evaluation, list[Finding]]]:
     """The evaluation that a config asks for, and what was found on the way. Meanwhile its model is in eval mode, and no
-    other process writes into its run folder."""
-    wanted, model = config.attacks, config.model
+    other process writes into its run folder.
+
+    loaded: the model of the config, where it is loaded already.
+    """
+    wanted = config.attacks
     config = dataclasses.replace(config, attacks=dataclasses.replace(wanted, attacks=expanded(wanted.attacks)))
     eot = wanted.eot if wanted.eot > 1 else None
     attacks = attacks_of(config.attacks.attacks, eot=eot, minimal=wanted.distances or None)
@@ -54,18 +59,11 @@ def prepared(config: AuditConfig) -> Iterator[tuple[evaluation.Evaluation, list[
     curve = grid(config.threat.eps, config.threat.eps_grid, config.threat.norm)
     with writing(config.output.out):
         images = examples(config)
-        with trusting(model.trust):
-            module = module_of(
-                model.spec,
-                images,
-                weights=model.weights,
-                normalize=model.normalize,
-                num_classes=model.num_classes,
-                device=config.resources.device,
-            )
+        with trusting(config.model.trust):
+            module = module_by(config, images) if loaded is None else loaded
             with evaluating(module) as was_training:
                 job, findings = _prepare(config, module, images, attacks, curve, was_training)
-                yield job if config.folder is None else in_folder(job, config, _coverage(config)), findings
+                yield job if config.folder is None else in_folder(job, config, coverage_of(config)), findings
 
 
 def examples(config: AuditConfig) -> Images:
@@ -82,7 +80,20 @@ def examples(config: AuditConfig) -> Images:
     return images.subset(part.limit, part.per_class, part.classes, config.attacks.seed)
 
 
-def _coverage(config: AuditConfig) -> Coverage:
+def module_by(config: AuditConfig, images: Images) -> nn.Module:
+    """The model that a config asks for, on its device."""
+    part = config.model
+    return module_of(
+        part.spec,
+        images,
+        weights=part.weights,
+        normalize=part.normalize,
+        num_classes=part.num_classes,
+        device=config.resources.device,
+    )
+
+
+def coverage_of(config: AuditConfig) -> Coverage:
     """Suites are meant for what no earlier attack has broken."""
     return config.attacks.coverage or ("survivors" if attack_files.has_suite(config.attacks.attacks) else "all")
 
@@ -135,7 +146,7 @@ def _prepare(
     batch = resources.batch_size or at_most(room, len(images))
     if not black_box:  # those have a batch size of their own
         attack_copy = dataclasses.replace(attack_copy, most=room, amp=resources.amp)
-    infos = evaluation.attack_infos(attacks, config.attacks.protocol, _coverage(config))
+    infos = evaluation.attack_infos(attacks, config.attacks.protocol, coverage_of(config))
     if config.statistics.find_worst:
         infos = {name: info if name == CLEAN else _searched(info) for name, info in infos.items()}
     probs = config.output.probs

@@ -32,25 +32,33 @@ from classwise.engine import evaluation
 
 
 def command(config: AuditConfig, images: Images) -> dict[str, Any]:
-    """The settings by their options; those at their defaults are left out, but the confidence. What no option can give,
-    being a Python object, is named by ``only_in_python``."""
-    mode = "find_worst" if config.statistics.find_worst else "audit"
+    """The settings of an audit or a search by their options, as config.toml has them."""
+    return options(config, images, "find_worst" if config.statistics.find_worst else "audit")
+
+
+def options(config: Any, images: Images, mode: str) -> dict[str, Any]:
+    """The settings of a config by their options; those at their defaults are left out, but the confidence. What no
+    option can give, being a Python object, is named by ``only_in_python``."""
     texts: dict[str, Callable[[Any], Any]] = {
         "model": _text,
         "data": _text,
         "attack": _attacks,
+        "judge_attack": _attacks,
+        "calibrate": _text,
         "normalize": _normalisation,
         "classes": lambda classes: ",".join(_name(name, images) for name in classes),
+        "min": lambda pairs: [f"{_name(name, images)}={_number(least)}" for name, least in pairs],
     }
     given = [(one.key, value) for one, value in config.changed() if one.recorded and one.mode in (None, mode)]
     found = {key: texts.get(key, _plain)(value) for key, value in given if key is not None}
     found |= {"attack": _attacks(config.attacks.attacks), **_radius(config.threat.eps, images)}
-    python = [key for key in ("model", "data", "attack", "eps") if found[key] is None]
+    objects = ("model", "data", "attack", "judge_attack", "calibrate", "eps")
+    python = [key for key in objects if key in found and found[key] is None]
     python += ["class_names"] if config.data.class_names is not None else []
     found |= {"only_in_python": python} if python else {}
     found["confidence"] = config.statistics.confidence
-    order = [one.key for one in settings_of(AuditConfig).values()] + ["only_in_python"]
-    return {key: found[key] for key in order if key in found}
+    order = [one.key for one in settings_of(type(config)).values()] + ["only_in_python"]
+    return {key: found[key] for key in order if key is not None and key in found}
 
 
 def in_folder(job: evaluation.Evaluation, settings: AuditConfig, coverage: Coverage) -> evaluation.Evaluation:

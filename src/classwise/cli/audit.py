@@ -22,6 +22,7 @@ from classwise.results import gate
 
 if TYPE_CHECKING:
     from classwise.results.audit_result import Audit
+    from classwise.results.repair_result import RepairResult
     from classwise.results.search_result import SearchResult
 
 
@@ -44,20 +45,30 @@ def audit(**given: Any) -> None:
 
         result = audit_by(config)
     except KeyboardInterrupt as stop:
-        folder = config.folder
-        how = f"the same command resumes in {folder}" if folder else "with --out a stopped audit can be resumed"
-        Console(stderr=True).print(f"stopped; {escape(how)}.", soft_wrap=True)
-        raise typer.Exit(exit_code(stop)) from None
+        raise resumable(stop, config.folder, "audit") from None
     own = gate.own_metrics(config.gate.require)
     present(result, lambda: terminal.show(result, besides=own), config.output.as_json, config.output.csv)
     enforce(result, config.gate.require, config.gate.confident, config.gate.junit)
 
 
-def _config(given: dict[str, Any]) -> AuditConfig:
-    """What the options ask for; those that are not given have the defaults of the settings."""
+def resumable(stop: KeyboardInterrupt, folder: Path | None, what: str) -> typer.Exit:
+    """Say how to resume what was stopped, and the exit that is due."""
+    how = f"the same command resumes in {folder}" if folder else f"with --out a stopped {what} can be resumed"
+    Console(stderr=True).print(f"stopped; {escape(how)}.", soft_wrap=True)
+    return typer.Exit(exit_code(stop))
+
+
+def typed(given: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given, by the settings' names in Python."""
     known = {name: value for name, value in given.items() if value is not None}
     if "classes" in known:
         known["classes"] = [name for name in items(known["classes"], older=",") if name]
+    return known
+
+
+def _config(given: dict[str, Any]) -> AuditConfig:
+    """What the options ask for; those that are not given have the defaults of the settings."""
+    known = typed(given)
     if not known.pop("find_worst"):
         return AuditConfig.of(**known)
     for one, _ in AuditConfig.of(**known).changed():
@@ -70,7 +81,11 @@ def _config(given: dict[str, Any]) -> AuditConfig:
 
 
 def present(
-    result: Audit | SearchResult, draw: Callable[[], None], as_json: bool, csv: str | Path | None, *of: str
+    result: Audit | SearchResult | RepairResult,
+    draw: Callable[[], None],
+    as_json: bool,
+    csv: str | Path | None,
+    *of: str,
 ) -> None:
     """Write the class table where that is asked for, and print the summary, or what `draw` prints.
 

@@ -17,7 +17,7 @@ from classwise.results import gate
 
 
 def show(
-    run: Annotated[Path, typer.Argument(help="Run folder of a finished audit or search.")],
+    run: Annotated[Path, typer.Argument(help="Run folder of a finished audit, search or repair.")],
     attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack. [default: the headline one]")] = None,
     metric: Annotated[list[str] | None, typer.Option("--metric", help="Show this metric too: a name, or mine.py:gini; repeatable.")] = None,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the class table as CSV.")] = None,
@@ -26,12 +26,17 @@ def show(
     confident: Annotated[bool, typer.Option("--confident", help="Ask requirements of the interval's bound.")] = False,
     junit: Annotated[Path | None, typer.Option("--junit", help="Write the requirements' results as JUnit XML.")] = None,
 ) -> None:  # fmt: skip
-    """Show a finished audit or search again, without the model and without torch."""
+    """Show a finished audit, search or repair again, without the model and without torch."""
     from classwise.core.run_folder import kind_of
     from classwise.results.audit_result import Audit
+    from classwise.results.repair_result import RepairResult
     from classwise.results.search_result import SearchResult
-    from classwise.show import terminal
+    from classwise.show import repair, terminal
 
+    if kind_of(run) == "repair":
+        repaired = RepairResult.load(run)
+        present(repaired, lambda: repair.show(repaired), as_json, csv)
+        return
     if kind_of(run) == "search":
         found = SearchResult.load(run)
         present(found, lambda: terminal.show_worst(found), as_json, csv)

@@ -7,6 +7,9 @@
     search      records/*.parquet; worst.json and worst.csv, written at the end
     training    last.pt, next.pt, previous.pt, best.pt, epochs/0014.pt   checkpoints (`training.checkpoint`)
                 history.csv          one row per epoch              remarks.json   written at the end
+    repair      before/, after/      ordinary audits of the model as it was and as it is, on the images that judge
+                rounds/03/           an audit of each change tried, on the calibration images; change.npz: the change
+                best.pt (best.toml: of a black box)   the repaired model      repair.json, tables/*.csv   at the end
     study       jobs.json, jobs/NAME/   what is to be done, and a run folder for each job
                 study.md, claims.json, tables/*.csv, figures/*.svg, data/*.csv   what was found
 
@@ -31,7 +34,7 @@ from classwise.core.run_config import damaged, read_config, write_config
 from classwise.core.run_lock import LOCK, WRITER
 from classwise.core.storage import atomic_write, atomic_write_text, remove, safe_name
 
-Kind = Literal["audit", "search", "training", "study"]
+Kind = Literal["audit", "search", "training", "repair", "study"]
 
 _CONFIG, _JOB, _LOG = "config.toml", "job.json", "log.txt"
 _EPOCHS = tuple(f"epochs/{digits * '[0-9]'}.pt" for digits in (4, 5))  # not what others may have put there
@@ -61,6 +64,7 @@ class RunFolder:
     kind: ClassVar[str] = "run"
     owned: ClassVar[tuple[str, ...]] = ()
     results: ClassVar[tuple[str, tuple[str, ...]]] = ("results", ())
+    mark: ClassVar[str] = ""  # the table of config.toml that no other kind of run has
 
     config_file = _Named(_CONFIG)
     job_file = _Named(_JOB)
@@ -102,7 +106,7 @@ class RunFolder:
             found = self.config()
         except UserError:
             return  # damaged: whoever reads it for its settings will say so
-        own = TrainingFolder.kind if "method" in found else AuditFolder.kind
+        own = next((folder.kind for folder in (TrainingFolder, RepairFolder) if folder.mark in found), AuditFolder.kind)
         if found and own != self.kind:
             raise UserError(
                 f"{self.path} is the run folder of another kind, {own}; choose another --out for the {self.kind}."
@@ -169,6 +173,7 @@ class TrainingFolder(RunFolder):
     """The files of a training; `next` becomes `last`, to resume from, and what was `last` becomes `previous`."""
 
     kind = "training"
+    mark = "method"
     results = ("checkpoints", ("history.csv", "last.pt", "next.pt", "previous.pt", "best.pt", *_EPOCHS))
     owned = (
         _JOB, _CONFIG, *results[1], "remarks.json", "not_finite_*.pt", "*.partial", _LOG,
@@ -244,6 +249,37 @@ class TrainingFolder(RunFolder):
         atomic_write_text(self.remarks_file, json.dumps(remarks, indent=1, ensure_ascii=False))
 
 
+class RepairFolder(RunFolder):
+    """The files of a repair: audits of the model before and after, and of every change tried."""
+
+    kind = "repair"
+    mark = "repair"
+    results = ("changes tried", ("rounds/*/change.npz", "best.pt", "best.toml"))
+    owned = (
+        _JOB, "repair.json", *results[1], "tables/*.csv", "front.svg", *(
+            f"{part}/{pattern}" for part in ("before", "after", "rounds/*") for pattern in AuditFolder.owned
+        ), "*/*.partial", "*.partial", _LOG, _CONFIG,
+    )  # fmt: skip
+
+    result_file = _Named("repair.json")
+    best = _Named("best.pt")
+    best_box = _Named("best.toml")
+    before = _Named("before")
+    after = _Named("after")
+    front_figure = _Named("front.svg")
+
+    def round(self, number: int) -> Path:
+        """The run folder of the audit of a change, counted from 0, which is no change."""
+        return self.path / "rounds" / f"{number:02d}"
+
+    def change(self, number: int) -> Path:
+        """The change itself."""
+        return self.round(number) / "change.npz"
+
+    def write_result(self, summary: Mapping[str, Any]) -> None:
+        _write_json(self.result_file, summary)
+
+
 class StudyFolder(RunFolder):
     """The files of a study; each of its jobs has a run folder of its own."""
 
@@ -278,6 +314,7 @@ def kind_of(path: Path) -> Kind | None:
     """What a folder is the finished run of, by the files that are there."""
     marks: dict[Kind, Path] = {
         "study": StudyFolder(path).page,
+        "repair": RepairFolder(path).result_file,
         "search": AuditFolder(path).search_file,
         "audit": AuditFolder(path).summary_file,
         "training": TrainingFolder(path).history_file,

@@ -12,12 +12,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from classwise.core.spec import hints_of, validate_fields
+from classwise.core.arguments import argument
+from classwise.core.spec import check_keys, hints_of, validate_fields
 
+C = TypeVar("C", bound="Config")
 F = TypeVar("F", bound=Callable[..., Any])
 REQUIRED: Any = dataclasses.MISSING
 
@@ -76,6 +78,29 @@ class Setting:
     def key(self) -> str | None:
         """What config.toml calls it: its option without dashes; None where there is no option."""
         return self.flags[0].partition("/")[0].removeprefix("--").replace("-", "_") if self.flags else None
+
+
+class Config:
+    """What a command was asked for: a frozen dataclass whose fields are groups of settings."""
+
+    called = "a command"  # in errors about unknown settings
+
+    @classmethod
+    def of(cls: type[C], **given: Any) -> C:
+        """The config with these settings, by their names in Python."""
+        known = settings_of(cls)
+        check_keys(given, known, cls.called)
+        parts: dict[str, dict[str, Any]] = {name: {} for name in hints_of(cls)}
+        for name, value in given.items():
+            parts[known[name].group][known[name].field] = argument(value, known[name].hint, name)
+        return cls(**{name: hints_of(cls)[name](**values) for name, values in parts.items()})
+
+    def changed(self) -> Iterator[tuple[Setting, Any]]:
+        """The settings that are not at their defaults, with their values."""
+        for one in settings_of(type(self)).values():
+            value = getattr(getattr(self, one.group), one.field)
+            if not (isinstance(value, (str, int, float, tuple, type(None))) and value == one.default):
+                yield one, value
 
 
 def settings_of(config: type[Any]) -> Mapping[str, Setting]:

@@ -1,7 +1,7 @@
 """classwise's own checkpoints: the weights, and all it takes to build the model again.
 
     {"classwise": {"format": 1, "model": spec, "num_classes": …, "in_channels": …, "normalize": [mean, std] or None,
-                   "extra": {…}, "digest": SHA-256 of all the rest},
+                   "logit_bias": [b, …] where there is one, "extra": {…}, "digest": SHA-256 of all the rest},
      "state_dict": …}
 
 Only tensors and plain values, so `torch.load(path, weights_only=True)` reads it anywhere. The digest is checked when it
@@ -11,6 +11,7 @@ is read: a flipped bit is an error, not another model. Checkpoints written befor
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,12 @@ from torch import Tensor, nn
 
 from classwise.core.errors import UserError
 from classwise.core.storage import atomic_write
+from classwise.models.logit_bias import bias_of
 from classwise.models.normalize import normalization_of
 from classwise.models.programs import kind_of_program
 from classwise.models.reading import read_file
 
-FORMAT = 1
+FORMAT = 2  # of checkpoints with a logit bias, which older versions would leave out; of all others 1
 
 
 def save_checkpoint(
@@ -32,13 +34,15 @@ def save_checkpoint(
 ) -> None:
     """Store `model` atomically. `extra` may hold tensors and plain values."""
     _check_plain(extra, "extra")
+    model, bias = bias_of(model)
     normalize = normalization_of(model)
     header = {
-        "format": FORMAT,
+        "format": 1 if bias is None else FORMAT,
         "model": _root(str(spec)),
         "num_classes": num_classes,
         "in_channels": in_channels,
         "normalize": None if normalize is None else [list(part) for part in normalize],
+        **({} if bias is None else {"logit_bias": bias}),
         "extra": extra,
     }
     write_checkpoint(Path(path), header, {"state_dict": model.state_dict()})
@@ -153,7 +157,16 @@ def _find_defect(header: Mapping[str, Any], state: Any) -> str | None:
     normalize = header.get("normalize")
     if normalize is not None and not _is_pair(normalize):
         return f"its normalisation is {normalize!r}"
+    bias = header.get("logit_bias")
+    if bias is not None and not _is_bias(bias, header["num_classes"]):
+        return f"its logit bias is {bias!r:.80}"
     return None
+
+
+def _is_bias(bias: Any, classes: int) -> bool:
+    """Whether it is a list of one finite number for each class."""
+    numbers = isinstance(bias, (list, tuple)) and all(isinstance(value, float) for value in bias)
+    return numbers and len(bias) == classes and all(map(math.isfinite, bias))
 
 
 def _is_pair(normalize: Any) -> bool:

@@ -16,18 +16,20 @@ from classwise.core.spec import Seed, convert, split
 from classwise.core.trust import require_trust, trusting
 from classwise.core.user_files import IN_FILE
 from classwise.models import registry
+from classwise.models.biased_file import SUFFIX, read_biased
 from classwise.models.black_box import kind_of, load_black_box
 from classwise.models.check import move_to
 from classwise.models.checkpoint import adversarially_trained, read_checkpoint, trained_threat
 from classwise.models.external import LIBRARIES, load_external
 from classwise.models.factory import load_factory
+from classwise.models.logit_bias import biased
 from classwise.models.normalize import Normalization, agree, constants, normalized
 from classwise.models.programs import kind_of_program, load_program
 from classwise.models.weights import load_state, load_weights
 
 PROGRAM = "program:"
 _FACTORY = re.compile(IN_FILE.pattern + r"(?:,.*)?")  # settings follow after commas
-FILES = (".pt", ".pth", ".ts", ".pt2", ".ckpt", ".tar", ".safetensors", ".bin", ".pkl")
+FILES = (SUFFIX, ".pt", ".pth", ".ts", ".pt2", ".ckpt", ".tar", ".safetensors", ".bin", ".pkl")
 
 
 @checked
@@ -45,11 +47,12 @@ def load_model(
 
     A spec is a module as it is; a built-in network (``resnet-18``, ``wideresnet:depth=34,width=10``); a function or
     class in a file (``net.py:make,width=8``); ``torchvision:…``, ``timm:…`` or ``robustbench:…``; a TorchScript or
-    exported program (``program:FILE``); a checkpoint of classwise; or a black box, which has no gradient (``net.onnx``,
-    ``https://host/path``, ``callable:file.py:name``, ``sklearn:file.py:name``, a function or an estimator). `normalize`
-    puts a normalising layer in front: a known name, text such as ``mean=0.5,std=0.25``, or a pair (mean, std). Initial
-    weights are drawn from `seed`, leaving the global generator alone. trust: also load files that run code without
-    being named as code: a program as it is, a checkpoint whose model is made by a Python file.
+    exported program (``program:FILE``); a checkpoint of classwise, or the best.toml of a repair; or a black box, which
+    has no gradient (``net.onnx``, ``https://host/path``, ``callable:file.py:name``, ``sklearn:file.py:name``, a
+    function or an estimator). `normalize` puts a normalising layer in front: a known name, text such as
+    ``mean=0.5,std=0.25``, or a pair (mean, std). Initial weights are drawn from `seed`, leaving the global generator
+    alone. trust: also load files that run code without being named as code: a program as it is, a checkpoint whose
+    model is made by a Python file.
     """
     with torch.random.fork_rng(devices=[]), trusting(trust):
         torch.default_generator.manual_seed(convert(seed, Seed, "seed"))
@@ -94,6 +97,8 @@ def _build(
 
 
 def _from_file(path: Path, num_classes: int | None, normalize: Normalization) -> nn.Module:
+    if path.suffix.lower() == SUFFIX:
+        return _from_toml(path, normalize)
     if path.suffix == ".py":
         raise UserError(f"{path} is a Python file; name the function or class that makes the model: {path}:NAME.")
     if kind := kind_of_program(path):
@@ -108,9 +113,22 @@ def _from_file(path: Path, num_classes: int | None, normalize: Normalization) ->
         raise UserError(f"{path} holds a model of {header['num_classes']} classes, but {num_classes} are asked for.")
     model = _build_from(path, header)
     load_state(model, content["state_dict"], str(path))
+    model = biased(model, header.get("logit_bias"))
     model.trained_threat = trained_threat(header)  # type: ignore[assignment]
     model.adversarially_trained = adversarially_trained(header)  # type: ignore[assignment]
     return model
+
+
+def _from_toml(path: Path, normalize: Normalization) -> nn.Module:
+    """The black box or program that a file of a repair names, with its bias."""
+    if normalize is not None:
+        raise UserError(f"{path} says itself how its images are normalised; leave normalize out.")
+    found = read_biased(path)
+    if kind_of(found.model) is None and not found.model.startswith(PROGRAM):
+        raise UserError(f"{path} names {found.model!r} as its model, which is neither a black box nor a program.")
+    if found.runs_code:
+        require_trust(f"{path} says that its model is {found.model!r}", "name the model itself, without the bias")
+    return biased(_build(found.model, None, None, found.normalize, fetch=True), found.bias)
 
 
 def _build_from(path: Path, header: Mapping[str, Any]) -> nn.Module:

@@ -94,6 +94,12 @@ def read_state(path: str | Path) -> State:
     """The weights in a file, by name, out of whatever checkpoint dictionary holds them."""
     content = read_file(path)
     state = _unwrap(content)
+    header = content.get("classwise") if isinstance(content, Mapping) else None
+    if isinstance(header, Mapping) and header.get("logit_bias") is not None:
+        raise UserError(
+            f"{path} adds a bias to the logits of its network, which its weights alone would leave out. Give it as the "
+            f"model: --model {path}"
+        )
     if state is None:
         keys = ", ".join(map(repr, content)) if isinstance(content, Mapping) else type(content).__name__
         raise UserError(

@@ -44,15 +44,21 @@ def interactive(console: Console) -> bool:
 
 
 @contextmanager
-def progress_bar(total: int, attacks: Sequence[str], show: bool | None = None) -> Iterator[Callable[[str, int], None]]:
-    """A bar per attack with rate and time left; yields `report(attack, finished)`. Quiet in CI and in pipes."""
+def progress_bar(
+    total: int | Mapping[str, int], attacks: Sequence[str] = (), show: bool | None = None
+) -> Iterator[Callable[[str, int], None]]:
+    """A bar per attack with rate and time left; yields `report(attack, finished)`. Quiet in CI and in pipes.
+
+    total: of every attack, or of each bar by its name.
+    """
+    totals = total if isinstance(total, Mapping) else dict.fromkeys(attacks, total)
     console = Console(stderr=True, force_terminal=show or None)
     if not (interactive(console) if show is None else show):
         yield lambda attack, finished: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        tasks = {name: progress.add_task(escape(name), total=total) for name in attacks}
+        tasks = {name: progress.add_task(escape(name), total=count) for name, count in totals.items()}
         yield lambda attack, finished: progress.advance(tasks[attack], finished)
 
 

@@ -96,6 +96,21 @@ def images_needed(first: float, second: float, confidence: float = 0.95, power: 
     return math.ceil(((under_null + spread) / (first - second)) ** 2)
 
 
+def half_width(support: int, confidence: float = 0.95) -> float:
+    """Half the length of Wilson's interval of an accuracy of 50%, where it is longest; of any other it is shorter."""
+    low, high = bounds(np.array(support / 2), np.array(support), confidence)
+    return float(high - low) / 2
+
+
+def images_for(width: float, confidence: float = 0.95) -> int:
+    """The fewest images for which `half_width` is at most `width`.
+
+    At 50% Wilson's half width is z/(2√(n + z²)), so n = z²(1/(4·width²) − 1), rounded up.
+    """
+    z = float(special.ndtri(0.5 + check_confidence(confidence) / 2))
+    return max(math.ceil(z**2 * (1 / (4 * width**2) - 1)), 1)
+
+
 def _wilson(correct: Array, support: Array, alpha: float) -> tuple[Array, Array]:
     z = -special.ndtri(alpha / 2)
     centre = correct + z**2 / 2

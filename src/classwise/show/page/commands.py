@@ -52,7 +52,12 @@ def _recorded(given: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[s
         del known["confidence"]
     if known.get("find_worst"):
         del known["coverage"]
-    for name, value in known.items():
+    yield from words(known)
+
+
+def words(given: Mapping[str, Any]) -> Iterator[str]:
+    """Settings by the names that config.toml gives their options, as words of a command."""
+    for name, value in given.items():
         yield from _option(name, value)
 
 

@@ -1,0 +1,1 @@
+"""Raise the worst class of a trained model under attack by changing its last layer, without training the network."""

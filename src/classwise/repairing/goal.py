@@ -1,0 +1,128 @@
+"""Which of the changes tried is taken, and which are worth trying in between.
+
+worst, tail     the highest accuracy of the worst class, or of the worst fifth of the classes
+keep_average    only changes whose average is at most so much below that of the unchanged model
+min             the highest average of the changes with which every named class reaches its minimum
+
+The unchanged model is always among the candidates, so that a repair never takes what is worse on the calibration
+images. Ties go to the higher average, then to what was tried first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from classwise.core.records import Array
+
+BISECTIONS = 3  # changes tried between too little and too much
+FRONT_POINTS = 7  # changes tried in between for the front
+_ROUNDING = 1e-9
+_TAIL = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """A change by what came of it: the accuracy of the worst class, of the worst fifth, of all on average, and how much
+    the classes with a minimum lack of it, summed."""
+
+    worst: float
+    tail: float
+    average: float
+    lacking: float
+
+    @classmethod
+    def of(cls, accuracy: Array, minimums: Mapping[int, float]) -> Score:
+        seen = np.sort(accuracy[~np.isnan(accuracy)])
+        lacking = sum(max(least - float(np.nan_to_num(accuracy[number])), 0.0) for number, least in minimums.items())
+        tail = seen[: math.ceil(round(_TAIL * len(seen), 9))]
+        return cls(worst=float(seen[0]), tail=float(tail.mean()), average=float(seen.mean()), lacking=lacking)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """What a repair is asked for; see the module's docstring. minimums: by the classes' numbers."""
+
+    name: str = "worst"
+    keep_average: float | None = None
+    minimums: Mapping[int, float]
+    front: bool = False
+
+    def score(self, accuracy: Array) -> Score:
+        return Score.of(accuracy, self.minimums)
+
+    def allowed(self, score: Score, unchanged: Score) -> bool:
+        """Whether the average is kept."""
+        return self.keep_average is None or score.average >= unchanged.average - self.keep_average - _ROUNDING
+
+    def choose(self, scores: Sequence[Score]) -> int:
+        """The change to take; the first of the scores is that of the unchanged model."""
+        return self._best([number for number, score in enumerate(scores) if self.allowed(score, scores[0])], scores)
+
+    def farthest(self, scores: Sequence[Score]) -> int:
+        """The change to take were the average no matter: the end of the segment on which those in between lie."""
+        return self._best(range(len(scores)), scores)
+
+    def _best(self, numbers: Sequence[int], scores: Sequence[Score]) -> int:
+        def rank(number: int) -> tuple[float, ...]:
+            score = scores[number]
+            if self.minimums:
+                return (-round(score.lacking, 9), score.average, score.worst, -number)
+            return (score.tail if self.name == "tail" else score.worst, score.average, -number)
+
+        return max(numbers, key=rank)
+
+    def next_share(self, scores: Sequence[Score], between: Mapping[float, Score]) -> float | None:
+        """The next share t of the farthest change to try, from the changes tried and those tried in between so far;
+        None where none is needed.
+
+        Where the average is lost, the largest t that keeps it is sought; where minimums are reached, the smallest
+        that reaches them. For the front every share is tried.
+        """
+        searched = [share for share in between if not _on_grid(share)] if self.front else list(between)
+        end = scores[self.farthest(scores)]
+        if self.front and (left := [share for share in _GRID if share not in between]):
+            return left[0]
+        if len(searched) >= BISECTIONS:
+            return None
+        low, high = 0.0, 1.0
+        if self.keep_average is not None and not self.allowed(end, scores[0]):
+            for share, score in between.items():
+                if self.allowed(score, scores[0]):
+                    low = max(low, share)
+            high = min([share for share, score in between.items() if not self.allowed(score, scores[0])] + [1.0])
+        elif self.minimums and end.lacking == 0 < scores[0].lacking:
+            high = min([share for share, score in between.items() if score.lacking == 0] + [1.0])
+            low = max([share for share in between if share < high] + [0.0])
+        else:
+            return None
+        return (low + high) / 2 if low < high else None
+
+    def most_between(self) -> int:
+        """How many changes may be tried in between, at most."""
+        searched = BISECTIONS if self.keep_average is not None or self.minimums else 0
+        return searched + (FRONT_POINTS if self.front else 0)
+
+
+def front(scores: Sequence[Score]) -> list[int]:
+    """The changes that no other exceeds in the worst class without a lower average, or the other way round."""
+
+    def dominated(one: Score) -> bool:
+        return any(
+            other.worst >= one.worst
+            and other.average >= one.average
+            and (other.worst, other.average) != (one.worst, one.average)
+            for other in scores
+        )
+
+    return [number for number, score in enumerate(scores) if not dominated(score)]
+
+
+_GRID = tuple(step / (FRONT_POINTS + 1) for step in range(1, FRONT_POINTS + 1))
+
+
+def _on_grid(share: float) -> bool:
+    return share in _GRID

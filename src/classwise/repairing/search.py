@@ -1,0 +1,59 @@
+"""Which changes are tried: first none, then those of the knob, then those in between that the goal asks for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from classwise.models.last_layer import Change
+from classwise.repairing.goal import Goal
+from classwise.repairing.knobs import Knob, Task
+from classwise.repairing.trials import Proposal, Trial
+from classwise.show.terminal import progress_bar
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """The changes tried, one after the other: first none, then those of the knob, then those in between."""
+
+    knob: Knob
+    goal: Goal
+    task: Task
+
+    def run(self, progress: bool | None) -> list[Trial]:
+        """Every change attacked from scratch; those of an earlier run are read back."""
+        calibration = self.task.calibration
+        most = 1 + self.knob.changes(self.task.settings) + self.goal.most_between()
+        whole = most * len(calibration.job.images) * len(calibration.job.attacks)
+        trials: list[Trial] = []
+        with progress_bar({"calibrating": whole}, show=progress) as report:
+            told = dataclasses.replace(calibration, report=lambda finished: report("calibrating", finished))
+            while (proposal := calibration.stored(len(trials)) or self._next(trials)) is not None:
+                trials.append(told.attack(len(trials), proposal))
+        return trials
+
+    def _next(self, trials: Sequence[Trial]) -> Proposal | None:
+        """The change to try after these: a function of the trials alone, so that a repair can resume."""
+        if not trials:
+            return Proposal(change=Change.none(self.task.calibration.job.images.num_classes), kind="unchanged")
+        between = [trial for trial in trials if trial.proposal.kind == "between"]
+        if not between and (found := self.knob.propose(self.task, trials)) is not None:
+            return found
+        rounds = trials[: len(trials) - len(between)]
+        scores = [self.goal.score(trial.accuracy) for trial in rounds]
+        shares = {trial.proposal.about["share"]: self.goal.score(trial.accuracy) for trial in between}
+        share = self.goal.next_share(scores, shares)
+        end = rounds[self.goal.farthest(scores)]
+        if share is None or end.number == 0:
+            return None
+        about = {"share": share, "of": float(end.number)}
+        return Proposal(change=self._partly(end.change, share), kind="between", about=about)
+
+    def _partly(self, change: Change, share: float) -> Change:
+        """The change on the way from none to this one."""
+        weight = change.weight
+        if weight is not None:
+            assert self.task.weight is not None
+            weight = (1 - share) * self.task.weight + share * weight
+        return Change(share * change.bias, weight)
