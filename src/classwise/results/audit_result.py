@@ -148,7 +148,7 @@ class Audit:
             "attacks": attacks,
             "worst_case": self._entry(WORST_CASE),
             "first_broken_by": self.first_broken_by(),
-            "areas": _rows_of(self.areas()) if self.has_curve else None,
+            "areas": rows_of(self.areas()) if self.has_curve else None,
             "headline": self.headline,
             "verdict": self.verdict().to_dict(),
             "confidence": self.confidence,
@@ -241,7 +241,7 @@ def _read_summary(folder: Path) -> dict[str, Any]:
     return {"findings": findings, "timing": timing, "confidence": confidence, **trained}
 
 
-def _rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
+def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
     """A table as JSON-ready rows; what is not finite is None."""
     finite = table.astype(object).where(table.notna() & ~table.isin([math.inf]), None)
     return [{str(key): value for key, value in row.items()} for row in finite.to_dict("records")]
