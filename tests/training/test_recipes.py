@@ -61,7 +61,7 @@ def fine_tunes(name: str) -> bool:
 def test_there_are_recipes_for_every_data_set_and_a_desk() -> None:
     places = {name.rpartition("/")[0] for name in SHIPPED}
     papers = {"mnist", "cifar10", "cifar100", "svhn", "stl10", "tiny_imagenet", "imagenet"}
-    assert places == papers | {"desk/digits", "desk/mnist", "desk/cifar10"}
+    assert places == papers | {"desk/digits", "desk/mnist", "desk/cifar10", "folder"}
 
 
 @for_each("method", methods.names())
@@ -124,7 +124,7 @@ def test_it_says_in_one_line_what_it_is(name: str) -> None:
     assert methods.name_of(shipped(name).method) in used
 
 
-@for_each("folder", ["desk/digits", "desk/mnist", "desk/cifar10"])
+@for_each("folder", ["desk/digits", "desk/mnist", "desk/cifar10", "folder"])
 def test_desk_recipes_of_a_data_set_share_their_budget(folder: str) -> None:
     made = [shipped(name) for name in SHIPPED if name.startswith(f"{folder}/")]
     assert len({(r.data, r.train.batch, r.validate.attack, r.validate.protocol) for r in made}) == 1

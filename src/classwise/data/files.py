@@ -1,18 +1,19 @@
 """Images in files: decoded when a batch asks for them, several at a time, in the order asked.
 
 Resizing follows torchvision's evaluation transforms: the shorter side to `resize` pixels (bilinear, anti-aliased, as
-Pillow does), then the central `crop`×`crop` pixels.
+Pillow does), then the central `crop`×`crop` pixels. `fit` is another way to make a square of an image that is none.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,9 @@ from classwise.core.spec import Pixels
 from classwise.data.images import IntArray
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
+
+#: crop: the central square of the resized image. stretch: both sides resized. pad: the longer side, then black bars.
+Fit: TypeAlias = Literal["crop", "stretch", "pad"]
 
 _MODES = {1: "L", 3: "RGB"}
 _THREADS = min(16, os.cpu_count() or 1)
@@ -42,9 +46,12 @@ class FilePixels:
     resize: Pixels | None = None
     crop: Pixels | None = None
     channels: int = 3
+    fit: Fit = "crop"
 
     def __post_init__(self) -> None:
         spec.validate_fields(self)
+        if self.fit != "crop" and self.resize is None:
+            raise UserError(f"fit={self.fit} makes squares of images: give their side, such as resize=32.")
         if self.channels not in _MODES:
             raise UserError(f"channels must be 1 (grey) or 3 (colour), got {self.channels}.")
         if self.resize is not None and self.crop is not None and self.crop > self.resize:
@@ -83,7 +90,7 @@ class FilePixels:
                 raise UserError(f"{path} has pixels of more than 8 bits (mode {image.mode}); convert it to 8 bits.")
             image = image.convert(_MODES[self.channels])
             if self.resize is not None:
-                image = _shorter_side_to(image, self.resize)
+                image = _RESIZED[self.fit](image, self.resize)
             if self.crop is not None:
                 image = _centre(image, self.crop, path)
             pixels = np.asarray(image, dtype=np.uint8).reshape(image.height, image.width, self.channels)
@@ -133,6 +140,27 @@ def _shorter_side_to(image: Image.Image, size: int) -> Image.Image:
     longer = int(size * long / short)
     target = (size, longer) if image.width <= image.height else (longer, size)
     return image if target == image.size else image.resize(target, Image.Resampling.BILINEAR)
+
+
+def _stretched_to(image: Image.Image, size: int) -> Image.Image:
+    return image if image.size == (size, size) else image.resize((size, size), Image.Resampling.BILINEAR)
+
+
+def _padded_to(image: Image.Image, size: int) -> Image.Image:
+    """The longer side resized, in the middle of a black square."""
+    longer = max(image.size)
+    width, height = (max(round(size * side / longer), 1) for side in image.size)
+    resized = image if longer == size else image.resize((width, height), Image.Resampling.BILINEAR)
+    square = Image.new(image.mode, (size, size))
+    square.paste(resized, ((size - width) // 2, (size - height) // 2))
+    return square
+
+
+_RESIZED: dict[Fit, Callable[[Image.Image, int], Image.Image]] = {
+    "crop": _shorter_side_to,
+    "stretch": _stretched_to,
+    "pad": _padded_to,
+}
 
 
 def _centre(image: Image.Image, size: int, path: str) -> Image.Image:
