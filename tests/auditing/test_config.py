@@ -22,10 +22,11 @@ from classwise.studies.runner.graph import AuditJob
 
 SETTINGS = settings_of(AuditConfig)
 POSITIONAL = ("model", "data", "attacks", "eps")
+ONLY_OPTIONS = ("class_eps", "find_worst", "csv", "as_json", "require", "confident", "junit")
 
 
 def of_mode(mode: str) -> set[str]:
-    return {one.name for one in SETTINGS.values() if one.python and one.mode in (None, mode)}
+    return {one.name for one in SETTINGS.values() if one.name not in ONLY_OPTIONS and one.mode in (None, mode)}
 
 
 @pytest.mark.parametrize(

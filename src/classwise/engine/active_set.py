@@ -9,22 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from classwise.attacks.attack import (
-    Attack,
-    Model,
-    Rows,
-    final_point,
-    finished,
-    initial_rows,
-    join,
-    select,
-)
+from classwise.attacks.attack import Attack, Model, Rows, final_point, finished, initial_rows, join, select
 from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.meta import Protocol
@@ -103,6 +94,12 @@ class AttackResult:
         probs, done = np.zeros((count, num_classes), np.float32), np.zeros(count, bool)
         return cls(columns=columns, probs=probs, done=done, points=points)
 
+    def copy(self) -> AttackResult:
+        """The same with arrays of its own."""
+        points = None if self.points is None else self.points.copy()
+        columns = {name: column.copy() for name, column in self.columns.items()}
+        return replace(self, columns=columns, probs=self.probs.copy(), done=self.done.copy(), points=points)
+
     def spend(self, places: Tensor, queries: Tensor) -> None:
         """Model evaluations of a restart, added to those before."""
         np.add.at(self.columns["queries"], places.cpu().numpy(), queries.cpu().numpy())
@@ -133,9 +130,9 @@ class ActiveSet:
     seed: int
     device: torch.device
     report: Callable[[int], None] = lambda finished: None  # may raise, to stop
-    waiting: deque[tuple[int, int]] = field(default_factory=deque)  # (place in the part, number of the restart)
-    pending: list[Rows] = field(default_factory=list)  # left the batch, not judged yet
-    returning: list[Rows] = field(default_factory=list)  # wrongly claimed broken: their attack continues
+    waiting: deque[tuple[int, int]] = field(default_factory=deque, init=False)  # (place in the part, restart)
+    pending: list[Rows] = field(default_factory=list, init=False)  # left the batch, not judged yet
+    returning: list[Rows] = field(default_factory=list, init=False)  # wrongly claimed broken: their attack continues
 
     def run(self, places: IntArray) -> AttackResult:
         """Attack the examples at `places` until every one is judged."""
