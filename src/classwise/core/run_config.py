@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,7 @@ import tomli_w
 from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.core.storage import atomic_write_text
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from classwise.core.toml import tomllib
 
 _TABLES = ("audit", "model", "data", "attacks", "command", "versions", "plan")  # of the config of an audit
 _MOST_LINES = 8  # differences that an error names

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import functools
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from classwise.core.errors import unknown
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from classwise.core.toml import tomllib
 
 HOME = Path(__file__).parent
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ import pandas as pd
 
 from classwise import published, studies
 from classwise.core.errors import UserError, unknown
+from classwise.core.toml import tomllib
 from classwise.data import class_names
 from classwise.published.like import resolve_likes
 from classwise.published.numbers import LABELS
@@ -31,11 +31,6 @@ from classwise.studies.reproduction.several import Several
 from classwise.studies.runner.graph import Graph, StudyJob
 from classwise.studies.runner.result import Done, StudyResult
 from classwise.studies.runner.study import Study
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Scale = Literal["desk", "paper"]
 _FILE = Path(__file__).parent / "reproductions.toml"
