@@ -82,7 +82,7 @@ def test_a_mistake_is_named_by_its_setting_in_python_and_in_the_jobs_of_a_study(
 
 
 def job(options: dict[str, Any]) -> AuditJob:
-    return AuditJob("a", "{t}/best.pt", "digits", ("fgsm",), 0.1, options)
+    return AuditJob("a", model="{t}/best.pt", data="digits", attacks=("fgsm",), eps=0.1, options=options)
 
 
 def test_an_audit_job_of_a_study_is_a_config() -> None:

@@ -14,7 +14,6 @@ The interval is over the sampling of images, for these classes.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,15 +22,14 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from classwise.attacks import attack_class, names, parse
+from classwise.attacks import parse
 from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy, agreement, cv, mcd, overall
-from classwise.show import figures
 from classwise.show.figures import discrepancy
 from classwise.stats.intervals import Array, ratio
-from classwise.studies.runner.graph import AuditJob, StudyJob
+from classwise.studies.runner.graph import AuditJob, StudyJob, job_name
 from classwise.studies.runner.models_under_study import ModelUnderStudy, Setting, from_checkpoint
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
@@ -68,7 +66,7 @@ class Attacks(OfModels):
 
     def result(self, done: Done) -> StudyResult:
         defences = [model.name for model in self._roles()[1]]
-        audits = {(d, a): done.audit(f"{d}-{_slug(a)}") for d in defences for a in self.attack}
+        audits = {(d, a): done.audit(f"{d}-{job_name(a)}") for d in defences for a in self.attack}
         runs: Runs = {key: audit.rows() for key, audit in audits.items()}
         clean = {(d, CLEAN): audits[d, max(self.attack, key=lambda a: len(runs[d, a]))].rows(CLEAN) for d in defences}
         shown = dict(sorted({**clean, **runs}.items(), key=lambda item: defences.index(item[0][0])))
@@ -83,7 +81,7 @@ class Attacks(OfModels):
         }
         chart = discrepancy.draw(by_class.rename(columns={"n": "images"}))
         claims = [*_extremes(runs), *self._claims(gains, runs)]
-        return StudyResult(tables, {"discrepancy": figures.styled(chart)}, claims, self._notes())
+        return StudyResult(tables, figures={"discrepancy": chart}, claims=claims, notes=self._notes())
 
     def _roles(self) -> tuple[ModelUnderStudy | None, list[ModelUnderStudy]]:
         """The surrogate, where transfer needs one, and the models that are attacked."""
@@ -111,7 +109,7 @@ class Attacks(OfModels):
         size = self.per_class
         if _is_slow(attack):
             size = min(self.slow_per_class, size or self.slow_per_class)
-        return model.audit(_slug(attack), [given], per_class=size, seed=self.seed, protocol=self.protocol)
+        return model.audit(job_name(attack), [given], per_class=size, seed=self.seed, protocol=self.protocol)
 
     def _gains(self, defence: str, runs: Runs) -> list[tuple[Any, ...]]:
         """For each two attacks the slope of the loss on the robustness under the weaker one."""
@@ -130,23 +128,19 @@ class Attacks(OfModels):
         for first, second in itertools.combinations(self.attack, 2):
             if _white(first) != _white(second):
                 continue  # the papers compare attacks of the same kind
-            own = gains[gains["weaker"].isin([first, second]) & gains["stronger"].isin([first, second])]
+            pair = gains["weaker"].isin([first, second]) & gains["stronger"].isin([first, second])
+            own = gains[pair].to_dict("records")
             numbers = "; ".join(
                 f"{row['model']}: {row['stronger']} breaks {row['loss']:.1f} points more than {row['weaker']}, "
                 + _describe_slope(row["slope"], row["low"], row["high"])
-                for row in own.to_dict("records")
+                for row in own
             )
             kind = "white-box" if _white(first) else "black-box"
             text = f"Of the {kind} attacks {first} and {second} the stronger gains mainly on vulnerable classes."
             test = "bootstrap of the slope between two halves of the images, Bonferroni over the models"
+            support = {row["model"]: smallest(runs[row["model"], first], runs[row["model"], second]) for row in own}
             rulings = [
-                falls_short(
-                    row["low"],
-                    row["high"],
-                    test=test,
-                    sample=images(smallest(*(runs[row["model"], attack] for attack in (first, second)))),
-                )
-                for row in own.to_dict("records")
+                falls_short(row["low"], row["high"], test=test, sample=images(support[row["model"]])) for row in own
             ]
             claims.append(Claim(_SOURCE, text, all_held(*rulings), numbers))
         return claims
@@ -229,10 +223,8 @@ def _extremes(runs: Runs) -> list[Claim]:
     """Is the same class the least robust in every setting, and the same class the most robust?"""
     counts = [accuracy.counts(rows) for rows in runs.values()]
     names, sample = next(iter(runs.values())).class_names, images(smallest(*runs.values()))
-    return [
-        _always([(right, n) for right, n in counts], names, "least", sample),
-        _always([(n - right, n) for right, n in counts], names, "most", sample),
-    ]
+    broken = [(n - right, n) for right, n in counts]
+    return [_always(counts, names, "least", sample), _always(broken, names, "most", sample)]
 
 
 def _always(settings: Sequence[extremes.Counts], names: Sequence[str], which: str, sample: Sample) -> Claim:
@@ -251,12 +243,9 @@ def _describe_slope(slope: float, low: float, high: float) -> str:
     return f"slope {slope:.2f} ({low:.2f} to {high:.2f})"
 
 
-def _name(attack: str) -> str:
-    return spec.leading(spec.split(attack)[0])[0].replace("-", "_")
-
-
 def _needs_surrogate(attack: str) -> bool:
-    return _name(attack) == "transfer" and "model" not in spec.split(attack)[1]
+    name, settings = spec.split(attack)
+    return spec.leading(name)[0] == "transfer" and "model" not in settings
 
 
 def _is_slow(attack: str) -> bool:
@@ -265,10 +254,4 @@ def _is_slow(attack: str) -> bool:
 
 def _white(attack: str) -> bool:
     """Whether the attack uses the model's gradient."""
-    if _name(attack) in names():
-        return bool(attack_class(_name(attack))().needs_gradient)
     return any(each.needs_gradient for each in parse(attack).values())
-
-
-def _slug(attack: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", attack)

@@ -50,8 +50,7 @@ class Beta(Variants):
 
     def result(self, done: Done) -> StudyResult:
         names, base = class_setting(self.recipe, self.set, "beta", self.class_name)
-        rows = [self.rows(done, variant) for variant in self.variants()]
-        runs = dict(zip(self._values(base), rows, strict=True))
+        runs = self.runs(done, self._values(base))
         partners, lowest = _partners(runs[base], names), min(runs)
         highlight = [*names, partners.index[0]] if len(partners) else names
         found = sweep_result(runs, base, "beta", f"β of {' and '.join(names)}", highlight)

@@ -17,7 +17,6 @@ from classwise.core.format import percent
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy, confusion, groups, kinship, misclassified, reciprocity, superclass
 from classwise.results.audit_result import Audit
-from classwise.show import figures
 from classwise.show.figures import confusion as figure
 from classwise.show.figures.style import Chart
 from classwise.stats.intervals import Array, ratio
@@ -36,7 +35,7 @@ _HALF = 0.5  # "most" is more than this share
 class Relations(UnderAttack):
     """Confusion between classes, its symmetry, and superclasses.
 
-    attack: the attack under which classes are confused. groups: how many groups to look for; by default the number
+    groups: how many groups to look for; by default the number
     that the confusion itself suggests.
     """
 
@@ -46,7 +45,7 @@ class Relations(UnderAttack):
         return self.audited()
 
     def result(self, done: Done) -> StudyResult:
-        audits = {model.name: done.audit(f"{model.name}-audit") for model in self.models()}
+        audits = self.audits(done)
         attacks = {model.name: self.attack_on(model) for model in self.models()}
         attacked = {name: audit.rows() for name, audit in audits.items()}
         clean = {name: audit.rows(CLEAN) for name, audit in audits.items()}
@@ -63,8 +62,8 @@ class Relations(UnderAttack):
                 "pairs": of_models({name: _pairs(rows) for name, rows in attacked.items()}),
                 "groups": of_models({name: self._groups(rows) for name, rows in attacked.items()}),
             },
-            _charts(audits),
-            [claim for name, rows in attacked.items() for claim in _claims(name, rows)],
+            figures=_charts(audits),
+            claims=[claim for name, rows in attacked.items() for claim in _claims(name, rows)],
         )
 
     def _row(self, rows: Records) -> dict[str, float]:
@@ -135,7 +134,7 @@ def _charts(audits: Mapping[str, Audit]) -> dict[str, Chart]:
     by_classes: dict[tuple[str, ...], dict[str, Audit]] = {}
     for name, audit in audits.items():
         by_classes.setdefault(audit.records.class_names, {})[name] = audit
-    charts = [figures.styled(figure.from_runs(own)) for own in by_classes.values()]
+    charts = [figure.from_runs(own) for own in by_classes.values()]
     return {"confusion" if len(charts) == 1 else f"confusion-{place}": c for place, c in enumerate(charts, 1)}
 
 

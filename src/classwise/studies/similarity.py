@@ -23,12 +23,11 @@ from classwise.core.records import Records
 from classwise.core.storage import atomic_write_text
 from classwise.data import load as load_data
 from classwise.metrics import accuracy, confusion
-from classwise.show import figures
 from classwise.show.figures import similarity as figure
 from classwise.stats.correlation import rank_test
 from classwise.stats.intervals import Array
-from classwise.studies.runner.graph import DeriveJob, StudyJob
-from classwise.studies.runner.result import Claim, Done, StudyResult
+from classwise.studies.runner.graph import StudyJob
+from classwise.studies.runner.result import Claim, Done, StudyResult, named_charts
 from classwise.studies.runner.study import OfModels
 from classwise.studies.runner.work import Environment
 from classwise.studies.shared.together import RANKS
@@ -55,11 +54,7 @@ class Similarity(OfModels):
         found: list[StudyJob] = []
         for model in self.models():
             selection = {"per_class": self.per_class, "seed": self.seed}
-            logits = DeriveJob(
-                f"{model.name}-logits",
-                f"{__name__}:mean_logits",
-                {"model": model.checkpoint, "data": model.data, **selection},
-            )
+            logits = model.derive("logits", f"{__name__}:mean_logits", data=model.data, **selection)
             found += [*model.jobs, logits, model.audit("audit", [self.attack], **selection)]
         return found
 
@@ -68,21 +63,17 @@ class Similarity(OfModels):
         pairs = {name: self._pairs(done, name) for name in names}
         tests = pd.DataFrame([{"model": name, **self._test(own)} for name, own in pairs.items()])
         classes = pd.concat([self._classes(done, name, own) for name, own in pairs.items()], ignore_index=True)
-        charts = {
-            "similarity" if len(names) == 1 else f"similarity_{name}": figures.styled(figure.draw(own))
-            for name, own in pairs.items()
-        }
         return StudyResult(
             {"correlation": tests, "pairs": pd.concat(map(_unordered, pairs.values())), "classes": _percent(classes)},
-            charts,
-            [claim for name in names for claim in self._claims(name, tests, classes)],
-            ["Adding a constant to all logits changes only the cosine; the logits are used as they are."],
-            {"similarity": pd.concat(list(pairs.values()), ignore_index=True)},
+            figures=named_charts("similarity", {name: figure.draw(own) for name, own in pairs.items()}),
+            claims=[claim for name in names for claim in self._claims(name, tests, classes)],
+            notes=["Adding a constant to all logits changes only the cosine; the logits are used as they are."],
+            data={"similarity": pd.concat(list(pairs.values()), ignore_index=True)},
         )
 
     def _pairs(self, done: Done, name: str) -> pd.DataFrame:
         vectors = done.table(f"{name}-logits", "logits.csv").to_numpy()
-        return ordered_pairs(done.audit(f"{name}-audit").rows(), vectors).assign(model=name)
+        return ordered_pairs(done.rows(f"{name}-audit"), vectors).assign(model=name)
 
     def _test(self, pairs: pd.DataFrame) -> dict[str, float]:
         likeness, share = (_square(pairs, column) for column in ("cosine", "share"))
@@ -91,7 +82,7 @@ class Similarity(OfModels):
 
     def _classes(self, done: Done, name: str, pairs: pd.DataFrame) -> pd.DataFrame:
         """The mean similarity of each class to the others, and its robustness."""
-        robust = accuracy.compute(done.audit(f"{name}-audit").rows())
+        robust = accuracy.compute(done.rows(f"{name}-audit"))
         values = pd.DataFrame({"class": robust.class_names, "n": robust.support, "robust": robust.values})
         near = pairs.loc[pairs.groupby("true")["cosine"].idxmax()].set_index("true")["predicted"]
         mean = pairs.groupby("true")["cosine"].mean()

@@ -52,8 +52,7 @@ class Weight(Variants):
 
     def result(self, done: Done) -> StudyResult:
         names, _ = class_setting(self.recipe, self.set, "weight", self.class_name)
-        rows = [self.rows(done, variant) for variant in self.variants()]
-        runs = dict(zip(self._values(), rows, strict=True))
+        runs = self.runs(done, self._values())
         found = sweep_result(runs, 1.0, "weight", f"weight of {' and '.join(names)}")
         levels = pd.DataFrame([{"weight": v, **over_seeds.level(r, runs[1.0])} for v, r in runs.items()])
         tables = {"weights": levels, **found.tables}

@@ -189,17 +189,14 @@ class Background(OfModels):
                 "most_robust": tables.most_robust(first, quality, name),
                 "masks": tables.quality_by_class(quality, audit.records.class_names),
             },
-            chart.figures,
-            [
-                *claims.claims(models, name, self.adjusted),
-                claims.bright(names[0], first, quality, name),
-            ],
-            [
+            figures=chart.figures,
+            claims=[*claims.claims(models, name, self.adjusted), claims.bright(names[0], first, quality, name)],
+            notes=[
                 f"The class in question is {name}; {left_out} of {len(quality)} images have no usable mask and were "
                 "left out everywhere. The paper uses all images, with masks made by hand.",
                 *([] if is_the_papers(self.attack) else [PAPERS_ATTACK.format(self.attack)]),
             ],
-            chart.data,
+            data=chart.data,
         )
 
 

@@ -103,8 +103,8 @@ def result(audits: Mapping[str, Audit]) -> StudyResult:
     }
     return StudyResult(
         {"backgrounds": _table(found), "accuracy_on_backgrounds": _accuracies(clean, attacked)},
-        {f"confusion_on_{run}": figures.styled(_chart(run, audit)) for run, audit in audits.items()},
-        [
+        figures={f"confusion_on_{run}": _chart(run, audit) for run, audit in audits.items()},
+        claims=[
             claim
             for pairing in judged
             for claim in (
@@ -113,11 +113,11 @@ def result(audits: Mapping[str, Audit]) -> StudyResult:
                 _more(pairing, clean[pairing], attacked[pairing]),
             )
         ],
-        (
+        notes=(
             "Which classes share a background is not in the paper's text; pairs is one reading of it.",
             "Each pairing was trained once; intervals take errors as independent.",
         ),
-        _data(audits),
+        data=_data(audits),
     )
 
 

@@ -20,7 +20,6 @@ from classwise.data.coloured import colours_of, drawn
 from classwise.data.images import Images
 from classwise.data.masks import Masks
 from classwise.results.audit_result import Audit
-from classwise.show import figures
 from classwise.show.figures import panels
 from classwise.stats.intervals import Array
 from classwise.studies.background import mask_quality, segmentation
@@ -183,8 +182,9 @@ def read(folder: Path, columns: Mapping[str, str] | None = None) -> pd.DataFrame
 def chart(name: str, pictures: pd.DataFrame) -> StudyResult:
     """The figure of a grid of pictures, and the table it is drawn from."""
     cell = _LARGE if pictures["column"].nunique() < _MANY else _SMALL
-    drawn = figures.styled(panels.draw(pictures, cell=cell))
-    return StudyResult({}, {name: drawn}, data={"panels": pictures.assign(model=name)})
+    return StudyResult(
+        {}, figures={name: panels.draw(pictures, cell=cell)}, data={"panels": pictures.assign(model=name)}
+    )
 
 
 def _most_affected(own: Views, name: str) -> list[int]:

@@ -21,7 +21,6 @@ from classwise.core.errors import UserError, index_of
 from classwise.core.records import CLEAN, Records
 from classwise.core.storage import safe_name
 from classwise.metrics import average, cv, rho, worst
-from classwise.show import figures
 from classwise.show.figures import radar, scatter
 from classwise.stats.intervals import Array
 from classwise.studies.runner.graph import DeriveJob, StudyJob
@@ -95,9 +94,7 @@ class Fairness(OfModels):
             tables["bound"] = _vacuous(done.table(_BOUND, "bound.csv"))
             tables["linear"] = _in_percent(done.table(_BOUND, "classes.csv"))
             claims.append(_theorem(tables["bound"], tables["linear"]))
-        return StudyResult(
-            tables, {name: figures.styled(chart) for name, chart in charts.items()}, claims, self._notes()
-        )
+        return StudyResult(tables, figures=charts, claims=claims, notes=self._notes())
 
     def _runs(self, done: Done) -> dict[str, dict[str, Records]]:
         """The rows of every model, the base first, by attack."""

@@ -27,7 +27,6 @@ from classwise.core.format import percent
 from classwise.core.records import CLEAN, Records
 from classwise.core.threat import Norm
 from classwise.metrics import accuracy, agreement, cv, difference, mcd, overall, worst
-from classwise.show import figures
 from classwise.show.figures import forest
 from classwise.studies.features import building
 from classwise.studies.features.building import ORIGINAL
@@ -88,9 +87,9 @@ class Features(OfModels):
         robust = {kind: audit.rows() for kind, audit in audits.items()}
         return StudyResult(
             {"sets": by_set(clean, robust), "classes": by_class(clean, robust)},
-            {"accuracy_on_clean_images": figures.styled(forest.draw(clean))},
-            claims(clean, robust, self.seed),
-            [
+            figures={"accuracy_on_clean_images": forest.draw(clean)},
+            claims=claims(clean, robust, self.seed),
+            notes=[
                 f"The sets are built from {self.train_per_class} images of each class with {self.iterations} steps "
                 f"(rand, det: {self.attack_iterations}); Ilyas et al. take all of CIFAR-10 and 1000 (100) steps.",
                 "The paper is a pre-registration without results; each set was built and trained on once.",

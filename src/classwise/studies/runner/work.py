@@ -70,8 +70,7 @@ class Workspace:
     def begin(cls, folder: Path, graph: Graph, environment: Environment, pool: Path | None = None) -> Workspace:
         """Store the jobs, so that other processes can run them from any folder."""
         root = None if environment.root is None else str(Path(environment.root).resolve())
-        pool = None if pool is None else pool.resolve()
-        workspace = cls(folder.resolve(), graph, dataclasses.replace(environment, root=root), pool)
+        workspace = cls(folder.resolve(), graph, dataclasses.replace(environment, root=root), pool and pool.resolve())
         atomic_write_text(StudyFolder(workspace.folder).jobs_file, json.dumps(workspace.about(), indent=1))
         return workspace
 

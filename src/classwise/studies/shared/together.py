@@ -131,6 +131,11 @@ def in_percent(name: str, found: Estimate | Worst | PerClass, ends: str | None =
     return {f"{name} (%)": 100 * value, f"{before}low": 100 * found.low, f"{before}high": 100 * found.high}
 
 
+def columns_in_percent(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """The table with fractions in these columns made percentages."""
+    return table.assign(**{column: 100 * table[column] for column in columns})
+
+
 def of_models(tables: Mapping[Any, pd.DataFrame], label: str = "model") -> pd.DataFrame:
     """Tables by name as one, the names in the first column."""
     return pd.concat([own.assign(**{label: name})[[label, *own]] for name, own in tables.items()], ignore_index=True)
