@@ -181,14 +181,14 @@ class ActiveSet:
         self.outcome.passes += int(_spent(moved).sum() - _spent(active).sum())
         require_finite(moved["logits"])
         if "best" in moved:
-            broken, point = (moved["best"] <= moved["eps"]) & (not self.seeking), moved["x_best"]
+            broken, point = (moved["best"] <= moved["eps"]) & (not self.attack.seeks_distance), moved["x_best"]
         else:  # the model spoke of the point it was given: a broken example is kept there, not where it would go next
             broken, point = moved["logits"].argmax(1) != moved["y"], active["x_adv"]
         claimed = broken & (self.protocol == "any")
         leaving = claimed | finished(moved, self.attack.steps)
         if not leaving.any():
             return moved
-        at_end = final_point(moved, self.seeking)
+        at_end = final_point(moved, self.attack.seeks_distance)
         tried = choose(claimed, point, at_end)
         self.pending.append(select({**moved, "tried": tried, "claimed": claimed}, leaving))
         return select(moved, ~leaving) if not leaving.all() else {}
@@ -203,14 +203,14 @@ class ActiveSet:
         self.outcome.outside += int(verdict["outside"].sum())
         survives = verdict["prediction"] == rows["y"]
         refused = survives & rows["claimed"]
-        again = (survives | self.seeking) & ~refused & (rows["restart"] + 1 < self.attack.restarts)
+        again = (survives | self.attack.seeks_distance) & ~refused & (rows["restart"] + 1 < self.attack.restarts)
         self._send_back(select(rows, refused))
         for place, restart in zip(rows["place"][again].tolist(), rows["restart"][again].tolist(), strict=True):
             self.waiting.append((place, restart + 1))
         self.outcome.spend(rows["place"][~refused], _spent(rows)[~refused])
         final = ~refused & ~again
         spent = rows["restart"] * self.attack.steps + rows["t"] - rows["claimed"].long()
-        keep = self._nearer(rows["place"], verdict["minimal"], final) if self.seeking else final
+        keep = self._nearer(rows["place"], verdict["minimal"], final) if self.attack.seeks_distance else final
         self.outcome.put(rows["place"][keep], {name: column[keep] for name, column in verdict.items()}, spent[keep])
         self.report(int(final.sum()))
 
@@ -228,7 +228,9 @@ class ActiveSet:
         example itself is judged at the clean image.
         """
         x, y, eps = rows["x"], rows["y"], rows["eps"]
-        verdict = self.verifier(rows["tried"], x, y, torch.full_like(eps, torch.inf) if self.seeking else eps)
+        verdict = self.verifier(
+            rows["tried"], x, y, torch.full_like(eps, torch.inf) if self.attack.seeks_distance else eps
+        )
         never = torch.full_like(verdict["distance"], torch.inf)
         verdict["minimal"] = torch.where(verdict["prediction"] != y, verdict["distance"], never)
         far = verdict["distance"] > eps * (1 + 1e-5) + 1e-6
@@ -252,11 +254,7 @@ class ActiveSet:
     def _ended(self, rows: Rows) -> Rows:
         """Rows whose attack is over without a claim: the point it ends with is verified."""
         nobody = torch.zeros_like(rows["y"], dtype=torch.bool)
-        return {**rows, "tried": final_point(rows, self.seeking), "claimed": nobody}
-
-    @property
-    def seeking(self) -> bool:
-        return self.attack.seeks_distance
+        return {**rows, "tried": final_point(rows, self.attack.seeks_distance), "claimed": nobody}
 
 
 def _spent(rows: Rows) -> Tensor:

@@ -199,7 +199,7 @@ def _write_points(
     Not of what was misclassified anyway, or broken before by the same attack at a smaller radius.
     """
     assert outcome.points is not None
-    device, batch = task.evaluation.device, task.evaluation.plan.batch
+    name, device, batch = task.name, task.evaluation.device, task.evaluation.plan.batch
     clean, exact = part.batch(np.arange(len(part)))[0].cpu().numpy(), outcome.points[keep]
     moved = (exact != clean).reshape(len(exact), -1).any(axis=1)
     found = np.flatnonzero((outcome.columns["prediction"][keep] != part.labels) & moved)
@@ -212,13 +212,7 @@ def _write_points(
     place = AuditFolder.images_of(path)
     try:
         written = adversarial_examples.write(
-            place,
-            task.name,
-            index=broken.positions,
-            label=broken.labels,
-            prediction=prediction,
-            exact=exact,
-            clean=clean,
+            place, name, index=broken.positions, label=broken.labels, prediction=prediction, exact=exact, clean=clean
         )
     except OSError as error:
         raise cannot_write(place, error) from error
