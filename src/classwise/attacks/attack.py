@@ -32,6 +32,7 @@ from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.losses import cross_entropy
 from classwise.core.registry import name_of
+from classwise.core.spec import validate_fields
 from classwise.core.threat import BALLS, Ball, Norm, Radius, Threat, choose
 
 Rows: TypeAlias = "dict[str, Tensor]"
@@ -50,6 +51,9 @@ class Attack(ABC):
 
     #: Whether it takes so long that studies run it on fewer images.
     slow: bool = False
+
+    def __post_init__(self) -> None:
+        validate_fields(self)
 
     @property
     @abstractmethod
@@ -155,6 +159,16 @@ def final_point(rows: Rows, seeking: bool = False) -> Tensor:
     return choose(found, rows["x_best"], rows["x"])
 
 
+def run(attack: Attack, model: Model, rows: Rows, ball: Ball) -> Rows:
+    """The rows at the end of the attack."""
+    rows = attack.begin(model, rows, ball)
+    for _ in range(attack.steps):
+        if finished(rows, attack.steps).all():
+            break
+        rows = attack.advance(model, rows, ball)
+    return rows
+
+
 def select(rows: Rows, mask: Tensor) -> Rows:
     """The rows where `mask` holds."""
     return {name: column[mask] for name, column in rows.items()}
@@ -215,12 +229,7 @@ def craft(
     best_loss = torch.full((len(x),), float("-inf"), device=x.device)
     for restart in range(attack.restarts):
         keys = rng.keys_from(generator, len(x), x.device) if key is None else rng.keys(restart, key)
-        rows = attack.begin(model, initial_rows(x, y, radius, keys, restart), ball)
-        for _ in range(attack.steps):
-            if finished(rows, attack.steps).all():
-                break
-            rows = attack.advance(model, rows, ball)
-        point = final_point(rows)
+        point = final_point(run(attack, model, initial_rows(x, y, radius, keys, restart), ball))
         if attack.restarts == 1:
             return point
         with torch.no_grad():

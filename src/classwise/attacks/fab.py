@@ -25,7 +25,6 @@ from torch import Tensor
 
 from classwise.attacks.attack import Attack, Model, Rows
 from classwise.attacks.hyperplane import nearest_step
-from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.core.spec import Bounds, Count, OpenShare, Share, Steps
 from classwise.core.threat import Ball, choose, wide
@@ -53,9 +52,6 @@ class Boundary(Attack):
     minimal: bool = False
 
     supports = ("linf", "l2")
-
-    def __post_init__(self) -> None:
-        spec.validate_fields(self)
 
     @property
     def steps(self) -> int:

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from classwise.attacks.attack import Attack, Model, Rows
-from classwise.core import rng, spec
+from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.losses import margin
 from classwise.core.spec import Count, PositiveShare, Steps
@@ -49,9 +49,6 @@ class Square(Attack):
 
     needs_gradient = False
     supports = ("linf", "l2")
-
-    def __post_init__(self) -> None:
-        spec.validate_fields(self)
 
     @property
     def steps(self) -> int:
