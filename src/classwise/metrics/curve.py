@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from classwise.core.errors import UserError, unknown
+from classwise.core.errors import UserError, check_known
 from classwise.core.meta import AttackInfo
 from classwise.core.per_class import PerClass
 from classwise.core.records import CLEAN, Records
@@ -71,8 +71,7 @@ def at(records: Records, eps: float, attack: str | None = None, confidence: floa
             "no attack of these records looked for minimal distances. Audit with distances=True (--distances) and an "
             "attack that can."
         )
-    if attack is not None and attack not in known:
-        raise unknown("attack with minimal distances", attack, known)
+    check_known("attack with minimal distances", known, attack)
     names = known if attack is None else [attack]
     for name in names:
         records.of(name).single()  # one that saw only some examples says nothing of a class

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from classwise.core.errors import unknown
+from classwise.core.errors import lookup
 from classwise.core.toml import tomllib
 
 HOME = Path(__file__).parent
@@ -67,9 +67,7 @@ def items() -> list[Item]:
 
 def item(name: str) -> Item:
     """The item with this id."""
-    if name not in _by_id():
-        raise unknown("table or figure", name, _by_id())
-    return _by_id()[name]
+    return lookup("table or figure", name, _by_id())
 
 
 @functools.cache

@@ -12,7 +12,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from classwise.core.errors import unknown
+from classwise.core.errors import check_known
 from classwise.core.format import fixed
 from classwise.show.figures.columns import tidy
 from classwise.show.figures.studied import Tables, by_model
@@ -38,9 +38,7 @@ def draw(data: pd.DataFrame, attacks: pd.DataFrame | None = None) -> Chart:
     if attacks is None:
         return _blocks(frame, _weakest_first(means))
     beside = tidy(attacks, "corruptions (attacks)", names=("attack", "class"), numbers=("accuracy",))
-    for name in beside["class"].unique():
-        if name not in means:
-            raise unknown("class", name, means.index)
+    check_known("class", list(means.index), *beside["class"].unique())
     last = beside["attack"].iloc[-1]
     under = beside[beside["attack"] == last].groupby("class")["accuracy"].mean().reindex(means.index)
     rho, low, high = correlation(means.to_numpy(), under.to_numpy())

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import altair as alt
 import pandas as pd
 
-from classwise.core.errors import unknown
+from classwise.core.errors import check_known
 from classwise.show.figures.columns import tidy
 from classwise.show.figures.studied import Tables, by_model
 from classwise.show.figures.style import FAINT, PALETTE, SHAPES, Chart, run_legend, side_by_side, table
@@ -33,9 +33,7 @@ def draw(data: pd.DataFrame, highlight: Sequence[str] | None = None) -> Chart:
     frame = tidy(data, "features", names=tuple(dict.fromkeys(("class", "kind", by))), numbers=("x", "y"))
     classes, kinds = list(frame["class"].unique()), list(frame["kind"].unique())
     chosen = classes if highlight is None else list(highlight)
-    for name in chosen:
-        if name not in classes:
-            raise unknown("class", name, classes)
+    check_known("class", classes, *chosen)
     looks = _Looks(by, list(frame.loc[frame["class"].isin(chosen), by].unique()))
     x, y = _place(frame, "x", alt.X), _place(frame, "y", alt.Y)
     panels = [_panel(frame[frame["kind"] == kind], chosen, looks, x, y).properties(title=kind) for kind in kinds]

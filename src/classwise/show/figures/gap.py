@@ -13,7 +13,7 @@ from typing import Literal
 import altair as alt
 import pandas as pd
 
-from classwise.core.errors import UserError, unknown
+from classwise.core.errors import UserError, check_known
 from classwise.core.format import distance, percent
 from classwise.core.per_class import PerClass
 from classwise.core.records import CLEAN, Records
@@ -123,8 +123,7 @@ def from_runs(
 
     standard: the run whose clean accuracy is the standard one of all panels; it has no panel of its own.
     """
-    if standard is not None and standard not in audits:
-        raise unknown("run", standard, audits)
+    check_known("run", audits, standard)
     shown = {name: audit for name, audit in audits.items() if name != standard} or audits
     charts = {}
     for name, audit in shown.items():

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import pandas as pd
 
 from classwise.core.csv_files import read_csv
-from classwise.core.errors import UserError, unknown
+from classwise.core.errors import UserError, check_known
 from classwise.core.run_folder import StudyFolder, kind_of
 from classwise.results.audit_result import unique_names
 
@@ -72,8 +72,7 @@ def by_model(studies: Mapping[str, Tables], figure: str, model: str | None = Non
         for study, frame in table_of(studies, figure).items()
         for name, own in frame.groupby("model", sort=False)
     }
-    if model is not None and model not in {name for _, name in parts}:
-        raise unknown("model", model, {name for _, name in parts})
+    check_known("model", {name for _, name in parts}, model)
     several = len(studies) > 1
     return {
         f"{study}: {name}" if several else name: own
