@@ -16,9 +16,9 @@ from scipy import ndimage
 from classwise.core import rng
 from classwise.data import corruptions
 from classwise.data.corruptions import elastic, spatter
+from classwise.data.corruptions.blur import smear
 from classwise.data.corruptions.chance import Bytes, Chance
 from classwise.data.corruptions.fog import plasma
-from classwise.data.corruptions.motion import smear
 
 SEVERITIES = pytest.mark.parametrize("severity", corruptions.SEVERITIES)
 

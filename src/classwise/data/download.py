@@ -12,11 +12,18 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import pooch
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from classwise.core.errors import UserError
 
@@ -52,7 +59,9 @@ def locate(name: str, candidates: Sequence[Path], remote: Remote, into: Path, do
 def fetch(remote: Remote, into: Path) -> None:
     """Download `remote` into a folder, check it, and unpack it there if it is an archive."""
     try:
-        with _Bar(remote.file_name) as bar:
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
+            bar = _Bar(progress, progress.add_task(remote.file_name, total=None))
             downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK)
             path = pooch.retrieve(remote.url, remote.checksum, remote.file_name, into, downloader=downloader)
     except OSError as error:  # what requests raises is an OSError too
@@ -102,36 +111,26 @@ def _unpack(archive: Path, into: Path) -> None:
                 path.replace(target)
 
 
+@dataclass(frozen=True)
 class _Bar:
-    """The part of a progress bar that pooch calls (total, update, reset, close), drawn by rich on stderr."""
+    """The part of a progress bar that pooch calls (total, update, reset, close), drawn by rich."""
 
-    def __init__(self, name: str) -> None:
-        columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-        self._progress = Progress(TextColumn("{task.description}"), *columns, console=Console(stderr=True))
-        self._task = self._progress.add_task(name, total=None)
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
+    progress: Progress
+    task: TaskID
 
     @property
     def total(self) -> float | None:
-        return self._progress.tasks[0].total
+        return self.progress.tasks[0].total
 
     @total.setter
     def total(self, size: int) -> None:
-        self._progress.update(self._task, total=size or None)  # 0 is a server that does not say
+        self.progress.update(self.task, total=size or None)  # 0 is a server that does not say
 
     def update(self, size: int) -> None:
-        self._progress.advance(self._task, size)
+        self.progress.advance(self.task, size)
 
     def reset(self) -> None:
-        self._progress.update(self._task, completed=0)
+        self.progress.update(self.task, completed=0)
 
     def close(self) -> None:
-        self._progress.refresh()
+        self.progress.refresh()

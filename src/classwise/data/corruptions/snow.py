@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from classwise.data.corruptions.blur import enlarge, smear
 from classwise.data.corruptions.chance import Bytes, Chance, to_bytes
-from classwise.data.corruptions.motion import smear
-from classwise.data.corruptions.zoom import enlarge
 
 _LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 #: Mean and scale of the noise, its enlargement, what is no flake, the smear's radius and σ, the share of the image.
