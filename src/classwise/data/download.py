@@ -111,7 +111,7 @@ def _unpack(archive: Path, into: Path) -> None:
                 path.replace(target)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Bar:
     """The part of a progress bar that pooch calls (total, update, reset, close), drawn by rich."""
 
