@@ -16,10 +16,9 @@ from classwise.core.errors import check_known
 from classwise.core.format import fixed
 from classwise.show.figures.columns import tidy
 from classwise.show.figures.studied import Tables, by_model
-from classwise.show.figures.style import SEQUENTIAL, Chart, table
+from classwise.show.figures.style import MOST_LABELS, SEQUENTIAL, Chart, table
 from classwise.stats.correlation import correlation
 
-_MOST_LABELS = 40
 _MOST_NUMBERS = 20
 _ROW, _HEIGHT = 15, 480
 _CELL = 7  # points a severity is wide
@@ -54,14 +53,14 @@ def _weakest_first(accuracies: pd.Series[float]) -> list[str]:
 
 
 def _rows(order: list[str], named: bool) -> alt.Y:
-    labels = named and len(order) <= _MOST_LABELS
+    labels = named and len(order) <= MOST_LABELS
     axis = alt.Axis(labels=labels, ticks=False, domain=False, labelOverlap=False)
     title = "class" if named and not labels else None
     return alt.Y("class:N", sort=order, scale=alt.Scale(domain=order), axis=axis, title=title)
 
 
 def _height(order: list[str]) -> float | alt.Step:
-    return _HEIGHT if len(order) > _MOST_LABELS else alt.Step(_ROW)
+    return _HEIGHT if len(order) > MOST_LABELS else alt.Step(_ROW)
 
 
 def _colour() -> alt.Color:

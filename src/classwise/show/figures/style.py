@@ -38,6 +38,8 @@ SEQUENTIAL: Literal["blues"] = "blues"
 DIVERGING: Literal["purpleorange"] = "purpleorange"
 #: Widths in points, as in the styles of common venues: a column of two, a whole page of text, a slide.
 WIDTHS = {"column": 234.0, "page": 487.0, "slide": 720.0}
+#: Classes named beside a plot; the names of more would overlap.
+MOST_LABELS = 40
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 
 _SCALE = 4  # pixels of a PNG for each point
