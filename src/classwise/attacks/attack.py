@@ -192,16 +192,21 @@ def value_and_gradient(
         with torch.enable_grad():
             point = x.detach().requires_grad_()
             z = model(point)
-            value = objective(z).sum()
-            g = torch.autograd.grad(value, point, allow_unused=True)[0] if value.requires_grad else None
-        if g is None:
-            raise UserError(
-                "the model's output has no gradient with respect to its input: it runs under no_grad, detaches it or "
-                "thresholds it. Let the gradient through, or use an attack that needs none, such as noise."
-            )
+            g = gradient_of(objective(z), point)
         logits = logits.to(z.device) + z.detach() / eot
         gradient = gradient.to(g.device) + g / eot
     return logits, gradient
+
+
+def gradient_of(value: Tensor, x: Tensor, keep: bool = False) -> Tensor:
+    """∇_x of the summed value. keep: the graph, for another gradient."""
+    g = torch.autograd.grad(value.sum(), x, retain_graph=keep, allow_unused=True)[0] if value.requires_grad else None
+    if g is None:
+        raise UserError(
+            "the model's output has no gradient with respect to its input: it runs under no_grad, detaches it or "
+            "thresholds it. Let the gradient through, or use an attack that needs none, such as noise."
+        )
+    return g
 
 
 def craft(

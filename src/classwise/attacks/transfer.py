@@ -88,7 +88,7 @@ class Transfer(OneShot):
         if len(attacks_in(self.attack)) != 1 or isinstance(self.crafting, Transfer):
             raise UserError(f"transfer crafts with one attack, such as pgd-20; got attack={self.attack}.")
         self.named()
-        if self.store is not None and not all(_has_fingerprint(model) for model in self.surrogates):
+        if self.store is not None and not all(Surrogate.of(model).fingerprint for model in self.surrogates):
             raise UserError("store needs surrogates that are torch modules: their weights say which points are theirs.")
 
     @property
@@ -173,10 +173,6 @@ def _fingerprint(model: nn.Module) -> str:
         if isinstance(tensor, Tensor):
             whole.update(_array(tensor).tobytes())
     return whole.hexdigest()[:16]
-
-
-def _has_fingerprint(model: Model) -> bool:
-    return isinstance(model, Surrogate) and bool(model.fingerprint)
 
 
 def _array(tensor: Tensor) -> np.ndarray[Any, Any]:
