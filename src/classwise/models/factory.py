@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,18 +43,11 @@ def _call(factory: Any, where: str, settings: Mapping[str, str], arguments: dict
     parameters = inspect.signature(factory).parameters
     given = {key: value for key, value in arguments.items() if key in parameters and value is not None}
     given |= REGISTRY.arguments(factory, settings, where)
-    needed = [key for key, value in parameters.items() if _is_needed(value) and key not in given]
+    named = [p for p in parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    needed = [p.name for p in named if p.default is p.empty and p.name not in given]
     if needed:
         raise UserError(
             f"{where} needs {', '.join(needed)}. classwise passes num_classes and in_channels when it knows them; "
             "give the other parameters a default."
         )
-    make: Callable[..., Any] = factory
-    return make(**given)
-
-
-def _is_needed(parameter: inspect.Parameter) -> bool:
-    return parameter.default is parameter.empty and parameter.kind not in (
-        parameter.VAR_POSITIONAL,
-        parameter.VAR_KEYWORD,
-    )
+    return factory(**given)

@@ -25,6 +25,7 @@ from classwise.published.stated import stated
 #: CIFAR-10, the only data set whose class accuracies are printed.
 CLASSES = [str(number) for number in range(10)]
 _CHANGES = [f"change_{number}" for number in CLASSES]
+_SETTINGS = ("inv_temperature", "eta")  # which name a row by a number
 _ROUNDING = 1e-9  # of floating point
 
 
@@ -89,12 +90,8 @@ def _column(name: str, column: str, values: pd.Series[float]) -> Iterator[_Numbe
     labels = [label for label in LABELS if label in cells]
     for (_, row), value in zip(cells.iterrows(), values, strict=True):
         if not pd.isna(value):
-            named = ", ".join(_label(label, row[label]) for label in labels if row[label])
-            yield _Number(item=name, row=named, column=column, text=row[column], value=value)
-
-
-def _label(column: str, text: str) -> str:
-    return f"{column}={text}" if column in ("inv_temperature", "eta") else text
+            named = [f"{key}={row[key]}" if key in _SETTINGS else row[key] for key in labels if row[key]]
+            yield _Number(item=name, row=", ".join(named), column=column, text=row[column], value=value)
 
 
 def _hypersphere() -> Iterator[_Number]:
@@ -111,25 +108,21 @@ def _hypersphere() -> Iterator[_Number]:
 
 
 def _changes() -> Iterator[_Number]:
+    """Differences of two rows; of numbers given in tenths they are exact once rounded."""
     attacked, rows = table("tian2021:table1"), table("tian2021:table3")
     before = attacked[attacked["attack"] == "pgd"].set_index("defense").loc[rows["defense"]].reset_index()
     for column in ("total", *CLASSES, "cv", "mcd"):
-        yield from _column("tian2021:table3", f"change_{column}", _tenths(rows[column] - before[column]))
+        yield from _column("tian2021:table3", f"change_{column}", (rows[column] - before[column]).round(1))
 
     attacked, rows = table("tian2020:table2"), table("tian2020:table3")
     before = attacked[attacked["attack"] == "pgd"].set_index("defense").loc[rows["defense"]].reset_index()
-    yield from _column("tian2020:table3", "change_total", _tenths(rows["total"] - before["total"]))
+    yield from _column("tian2020:table3", "change_total", (rows["total"] - before["total"]).round(1))
 
     rows = table("tian2021:table4")
     original = rows["test_set"].str.contains("Original")
     before = rows[CLASSES].where(original).ffill()
     for column in CLASSES:
         yield from _column("tian2021:table4", f"change_{column}", (rows[column] - before[column]).where(~original))
-
-
-def _tenths(difference: pd.Series[float]) -> pd.Series[float]:
-    """A difference of numbers given in tenths, exactly."""
-    return difference.round(1)
 
 
 def _rho(name: str) -> Iterator[_Number]:
