@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from classwise.core.errors import UserError
 from classwise.core.storage import atomic_write
-from classwise.models.normalize import normalization_of
+from classwise.models.normalize import constants, normalization_of
 from classwise.models.programs import kind_of_program
 from classwise.models.reading import read_file
 
@@ -150,19 +150,8 @@ def _find_defect(header: Mapping[str, Any], state: Any) -> str | None:
             return f"its header has no {name}"
     if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
         return "it holds no weights (state_dict)"
-    normalize = header.get("normalize")
-    if normalize is not None and not _is_pair(normalize):
-        return f"its normalisation is {normalize!r}"
+    try:
+        constants(header.get("normalize"))
+    except UserError:
+        return f"its normalisation is {header['normalize']!r}"
     return None
-
-
-def _is_pair(normalize: Any) -> bool:
-    """Whether it is a list of means and one of standard deviations."""
-    return (
-        isinstance(normalize, (list, tuple))
-        and len(normalize) == 2
-        and all(
-            isinstance(part, (list, tuple)) and part and all(isinstance(value, float) for value in part)
-            for part in normalize
-        )
-    )
