@@ -6,6 +6,7 @@ destination and moved there when whole, so an interrupted fetch never leaves hal
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 import tempfile
 import zipfile
@@ -52,7 +53,10 @@ def locate(name: str, candidates: Sequence[Path], remote: Remote, into: Path, do
         if found is None:
             raise UserError(f"{remote.url} was fetched into {into} but holds no {candidates[0].name}.")
     if found is None:
-        raise missing(name, candidates[0])
+        raise UserError(
+            f"{name}: there is no {candidates[0]}. Pass download=True (--download) to fetch it, or give the root that "
+            "holds it."
+        )
     return found
 
 
@@ -78,13 +82,6 @@ def fetch(remote: Remote, into: Path) -> None:
         _unpack(Path(path), into)
 
 
-def missing(name: str, path: Path) -> UserError:
-    """The error for data that is not there but could be fetched."""
-    return UserError(
-        f"{name}: there is no {path}. Pass download=True (--download) to fetch it, or give the root that holds it."
-    )
-
-
 def damaged(path: Path, why: object) -> UserError:
     """The error for a data file that cannot be what it should be."""
     reason = str(why).rstrip(".")
@@ -94,14 +91,9 @@ def damaged(path: Path, why: object) -> UserError:
 def _unpack(archive: Path, into: Path) -> None:
     with tempfile.TemporaryDirectory(dir=into, prefix=".unpacking-") as staging:
         try:
-            if archive.suffix == ".zip":
-                with zipfile.ZipFile(archive) as zipped:
-                    zipped.extractall(staging)
-            else:
-                with tarfile.open(archive) as tar:
-                    # The first patch releases of Python 3.10 and 3.11 have no filter; the checksum protects instead.
-                    tar.extraction_filter = getattr(tarfile, "data_filter", None)
-                    tar.extractall(staging)
+            # The first patch releases of Python 3.10 and 3.11 have no filter; the checksum protects instead.
+            safe = {"filter": "data"} if archive.suffix != ".zip" and hasattr(tarfile, "data_filter") else {}
+            shutil.unpack_archive(archive, staging, **safe)
         except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
             raise UserError(f"could not unpack {archive} into {into}: {error}. Check the free space there.") from error
         for path in sorted(Path(staging).rglob("*")):
