@@ -34,7 +34,6 @@ __all__ = [
     "from_studies",
     "names",
     "save",
-    "source",
     "sources",
     "styled",
     "usage",
@@ -82,11 +81,6 @@ def _makers(name: str) -> dict[Source, Callable[..., Chart]]:
 def sources(name: str) -> list[Source]:
     """All that a figure can be drawn from, the usual first."""
     return list(_makers(name))
-
-
-def source(name: str) -> Source:
-    """What a figure is usually drawn from."""
-    return sources(name)[0]
 
 
 def chart(name: str, audit: Audit, **options: Any) -> Chart:

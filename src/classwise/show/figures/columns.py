@@ -15,12 +15,13 @@ def tidy(
     names: Sequence[str] = (),
     numbers: Sequence[str] = (),
     optional: Sequence[str] = (),
+    others: Sequence[str] = (),
 ) -> pd.DataFrame:
     """A copy with just the columns of a figure, names as text; an error that says what is wrong with the table.
 
-    `optional` columns are numbers, kept if the table has all of them.
+    `optional` columns are numbers, kept if the table has all of them; `others` are neither names nor numbers.
     """
-    needed = (*names, *numbers)
+    needed = (*names, *numbers, *others)
     if missing := [column for column in needed if column not in data]:
         raise UserError(
             f"{figure} draws a table with the columns {', '.join(needed)}; {', '.join(missing)} missing. "

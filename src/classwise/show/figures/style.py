@@ -34,8 +34,6 @@ FAINT = "#9a9a9a"
 QUIET = "#757575"
 #: For shares: one hue whose lightness encodes the value.
 SEQUENTIAL: Literal["blues"] = "blues"
-#: For differences: two hues of equal weight.
-DIVERGING: Literal["purpleorange"] = "purpleorange"
 #: Widths in points, as in the styles of common venues: a column of two, a whole page of text, a slide.
 WIDTHS = {"column": 234.0, "page": 487.0, "slide": 720.0}
 #: Classes named beside a plot; the names of more would overlap.
