@@ -137,9 +137,5 @@ def _labels(records: Records, index: pd.Index[int]) -> Array:
 
 def _median_by_class(nearest: pd.Series[float], records: Records) -> Array:
     """The lower median of each class; NaN for a class without examples."""
-    label, distance = _labels(records, nearest.index), np.asarray(nearest, dtype=float)
-    result = np.full(records.num_classes, np.nan)
-    for c in np.unique(label):
-        own = np.sort(distance[label == c])
-        result[c] = own[(len(own) - 1) // 2]
-    return result
+    by_class = nearest.groupby(_labels(records, nearest.index))
+    return by_class.quantile(0.5, interpolation="lower").reindex(range(records.num_classes)).to_numpy()
