@@ -23,7 +23,7 @@ import pandas as pd
 from classwise.core.errors import UserError
 from classwise.core.registry import Registry
 from classwise.results.audit_result import Audit
-from classwise.show.figures.studied import Tables
+from classwise.show.figures.frames import Tables
 from classwise.show.figures.style import Chart, save, styled
 
 __all__ = [
@@ -99,7 +99,7 @@ def from_histories(name: str, histories: Mapping[str, pd.DataFrame], **options: 
 
 
 def from_studies(name: str, studies: Mapping[str, Tables], **options: Any) -> Chart:
-    """A figure of finished studies, from the tables they left (`studied.read`), by name."""
+    """A figure of finished studies, from the tables they left (`frames.read`), by name."""
     return _make(name, "studies", studies, options)
 
 

@@ -14,8 +14,7 @@ import pandas as pd
 
 from classwise.core.errors import UserError
 from classwise.core.format import percent
-from classwise.show.figures.columns import tidy
-from classwise.show.figures.studied import Tables, by_model
+from classwise.show.figures.frames import Tables, by_model, tidy
 from classwise.show.figures.style import MOST_LABELS, SEQUENTIAL, Chart, Look, label_angle, side_by_side, table
 
 _MOST_NUMBERS = 12

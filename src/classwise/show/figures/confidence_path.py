@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from classwise.core.errors import UserError, check_known
-from classwise.show.figures.columns import tidy
-from classwise.show.figures.studied import Tables, by_model
+from classwise.show.figures.frames import Tables, by_model, tidy
 from classwise.show.figures.style import Chart, run_legend, run_scale, side_by_side, table
 
 _MOST_STEPS = 3  # shown where the caller names none

@@ -14,7 +14,7 @@ import pandas as pd
 
 from classwise.core.errors import UserError
 from classwise.results.audit_result import Audit
-from classwise.show.figures.columns import tidy
+from classwise.show.figures.frames import tidy
 from classwise.show.figures.lines import BESIDE, draw_lines
 from classwise.show.figures.style import Chart, side_by_side
 

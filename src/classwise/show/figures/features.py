@@ -12,8 +12,7 @@ import altair as alt
 import pandas as pd
 
 from classwise.core.errors import check_known
-from classwise.show.figures.columns import tidy
-from classwise.show.figures.studied import Tables, by_model
+from classwise.show.figures.frames import Tables, by_model, tidy
 from classwise.show.figures.style import FAINT, PALETTE, SHAPES, Chart, run_legend, side_by_side, table
 
 _COLOURS = [colour for colour in PALETTE if colour not in ("#000000", "#F0E442")]  # invisible on a dark or a white page

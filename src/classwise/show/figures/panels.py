@@ -19,8 +19,7 @@ from PIL import Image
 from classwise.core.adversarial_examples import rounded
 from classwise.core.errors import UserError
 from classwise.results.audit_result import Audit
-from classwise.show.figures.columns import tidy
-from classwise.show.figures.studied import Tables, table_of
+from classwise.show.figures.frames import Tables, table_of, tidy
 from classwise.show.figures.style import Chart, side_by_side, table
 from classwise.stats.intervals import Array
 

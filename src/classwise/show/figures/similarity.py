@@ -14,9 +14,8 @@ import pandas as pd
 
 from classwise.core.errors import UserError
 from classwise.core.format import fixed
-from classwise.show.figures.columns import tidy
+from classwise.show.figures.frames import Tables, by_model, tidy
 from classwise.show.figures.lines import apart
-from classwise.show.figures.studied import Tables, by_model
 from classwise.show.figures.style import (
     MOST_LABELS,
     PALETTE,

@@ -11,8 +11,7 @@ import altair as alt
 import pandas as pd
 
 from classwise.core.errors import UserError
-from classwise.show.figures.columns import tidy
-from classwise.show.figures.studied import Tables, by_model
+from classwise.show.figures.frames import Tables, by_model, tidy
 from classwise.show.figures.style import SHAPES, Chart, Look, run_legend, run_scale, table
 
 _WIDTH, _HEIGHT = 300, 200

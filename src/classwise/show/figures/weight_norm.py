@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 
 from classwise.core.format import fixed, level
-from classwise.show.figures.columns import tidy
-from classwise.show.figures.studied import Tables, by_model
+from classwise.show.figures.frames import Tables, by_model, tidy
 from classwise.show.figures.style import MOST_LABELS, Chart, table
 from classwise.stats.correlation import correlation
 from classwise.stats.intervals import check_confidence
