@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pooch
 from rich.console import Console
@@ -92,7 +93,8 @@ def _unpack(archive: Path, into: Path) -> None:
     with tempfile.TemporaryDirectory(dir=into, prefix=".unpacking-") as staging:
         try:
             # The first patch releases of Python 3.10 and 3.11 have no filter; the checksum protects instead.
-            safe = {"filter": "data"} if archive.suffix != ".zip" and hasattr(tarfile, "data_filter") else {}
+            filtered = archive.suffix != ".zip" and hasattr(tarfile, "data_filter")
+            safe: dict[str, Any] = {"filter": "data"} if filtered else {}
             shutil.unpack_archive(archive, staging, **safe)
         except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
             raise UserError(f"could not unpack {archive} into {into}: {error}. Check the free space there.") from error
