@@ -14,7 +14,7 @@ The interval is over the sampling of images, for these classes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -123,8 +123,7 @@ class Attacks(OfModels):
             found.append((defence, weaker, stronger, len(shared[0]), abs(losses[1] - losses[0]), *slope))
         return found
 
-    def _claims(self, gains: pd.DataFrame, runs: Runs) -> list[Claim]:
-        claims = []
+    def _claims(self, gains: pd.DataFrame, runs: Runs) -> Iterator[Claim]:
         for first, second in itertools.combinations(self.attack, 2):
             if _white(first) != _white(second):
                 continue  # the papers compare attacks of the same kind
@@ -142,17 +141,14 @@ class Attacks(OfModels):
             rulings = [
                 falls_short(row["low"], row["high"], test=test, sample=images(support[row["model"]])) for row in own
             ]
-            claims.append(Claim(_SOURCE, text, all_held(*rulings), numbers))
-        return claims
+            yield Claim(_SOURCE, text, all_held(*rulings), numbers)
 
     def _notes(self) -> list[str]:
         notes = []
         if self.protocol == "any":
             notes.append("An image is broken if any step of an attack breaks it; the papers judge the last step.")
-        if self.slow_per_class != _PAPERS_SLOW and any(map(_is_slow, self.attack)):
-            notes.append(
-                f"{self.slow_per_class} images of each class under cw and nattack; the papers use {_PAPERS_SLOW}."
-            )
+        if (size := self.slow_per_class) != _PAPERS_SLOW and any(map(_is_slow, self.attack)):
+            notes.append(f"{size} images of each class under cw and nattack; the papers use {_PAPERS_SLOW}.")
         return notes
 
 
@@ -178,8 +174,7 @@ def gain_slope(
 
 
 def _slope(first: Array, second: Array) -> Array:
-    """b of every draw; along a half's second axis are the weaker attack, the same on shared images, and the
-    stronger."""
+    """b of every draw; along a half's second axis: the weaker attack, the same on shared images, the stronger."""
     (x_a, l_a), (x_b, l_b) = ((half[:, 0], half[:, 1] - half[:, 2]) for half in (first, second))
     known = np.isfinite(x_a + l_a + x_b + l_b)  # a class must be measured in both halves
     x_a, l_a, x_b, l_b = (np.where(known, part, np.nan) for part in (x_a, l_a, x_b, l_b))
@@ -253,5 +248,4 @@ def _is_slow(attack: str) -> bool:
 
 
 def _white(attack: str) -> bool:
-    """Whether the attack uses the model's gradient."""
     return any(each.needs_gradient for each in parse(attack).values())

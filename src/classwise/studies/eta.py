@@ -9,7 +9,7 @@ The paper finds that a larger η raises the worst class and lowers the average, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -72,7 +72,7 @@ class Eta(Variants):
         return StudyResult(
             {"eta": pd.DataFrame(table)},
             figures={"sweep": sweep_chart(runs, "η")},
-            claims=_claims(self.rows(done, base), runs),
+            claims=list(_claims(self.rows(done, base), runs)),
             notes=self.notes(),
             data={"sweep": sweep_rows(runs, "η")},
         )
@@ -83,16 +83,15 @@ class Eta(Variants):
         return [done.rows(f"{self._name(variant, seed)}-{_SUITE}") for seed in self.seeds]
 
 
-def _claims(base: Sequence[Records], runs: Mapping[float, Sequence[Records]]) -> list[Claim]:
+def _claims(base: Sequence[Records], runs: Mapping[float, Sequence[Records]]) -> Iterator[Claim]:
     source, least, most = "li2023:table3", min(runs), max(runs)
-    claims = []
     for eta, rows in runs.items():
         gain = over_seeds.worst_change(base, rows)
         text = f"WAT with η = {eta:g} has a more robust worst class than TRADES."
-        claims.append(Claim(source, text, over_seeds.rises(gain, len(rows), worst=True), f"worst class {points(gain)}"))
+        yield Claim(source, text, over_seeds.rises(gain, len(rows), worst=True), f"worst class {points(gain)}")
     gain = over_seeds.worst_change(runs[least], runs[most])
     cost = change_of(over_seeds.changes(runs[least], runs[most]))
     text = "A larger η raises the worst class and lowers the average."
     ruling = all_held(over_seeds.rises(gain, len(base), worst=True), over_seeds.falls(cost, len(base)))
     numbers = f"η {least:g} to {most:g}: worst class {points(gain)}; average {points(cost)}"
-    return [*claims, Claim(source, text, ruling, numbers)]
+    yield Claim(source, text, ruling, numbers)

@@ -10,7 +10,7 @@ image is broken if any 1/T breaks it, and whether the gain at the largest 1/T is
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +53,6 @@ class Hypersphere(OfTemperatures):
     margin: float = 2.0
 
     def models(self) -> list[ModelUnderStudy]:
-        """The base first."""
         found = super().models()
         at = index_of(self.base, [model.name for model in found], "model for --base")
         if len(found) < 2:
@@ -71,23 +70,21 @@ class Hypersphere(OfTemperatures):
         swept = columns_in_percent(found.data["temperature"], "accuracy", "low", "high")
         tables = {"gains": gains, "classes": _classes(sweeps), "sweep": swept, "pgd": _under_pgd(sweeps)}
         tables |= {variant: _grid(sweeps, sound) for variant, sound in VARIANTS.items()}
-        return dataclasses.replace(found, tables={**tables, **found.tables}, claims=self._claims(gains, sweeps))
+        return dataclasses.replace(found, tables={**tables, **found.tables}, claims=[*self._claims(gains, sweeps)])
 
-    def _claims(self, gains: pd.DataFrame, sweeps: Mapping[str, Sweep]) -> list[Claim]:
-        claims = []
+    def _claims(self, gains: pd.DataFrame, sweeps: Mapping[str, Sweep]) -> Iterator[Claim]:
         for name, own in gains.groupby("model", sort=False):
             pgd = own[(own["inv_temperature"] == "1") & (own["variant"] == "float32")].iloc[0]
             seen = f"{pgd['gain']:+.1f} points ({pgd['low']:.1f} to {pgd['high']:.1f}) under PGD"
             text = f"{name} is more robust than {self.base} under PGD."
             gained = exceeds(pgd["low"], pgd["high"], test=PAIRED, sample=images(pgd["images"], "images"))
-            claims.append(Claim("tian2020:table5", text, gained, seen))
+            yield Claim("tian2020:table5", text, gained, seen)
             for variant in VARIANTS:
                 best = own[(own["inv_temperature"] == _BEST) & (own["variant"] == variant)].iloc[0]
                 numbers = f"{seen}, {best['gain']:+.1f} ({best['low']:.1f} to {best['high']:.1f}) at {best['chosen']}"
                 text = f"The gain of {name} vanishes when 1/T is large enough ({variant})."
-                claims.append(Claim("tian2020:table6", text, given(gained, self._vanished(best)), numbers))
-            claims += [self._shrinks(str(name), gained, sweeps, variant) for variant in VARIANTS]
-        return claims
+                yield Claim("tian2020:table6", text, given(gained, self._vanished(best)), numbers)
+            yield from (self._shrinks(str(name), gained, sweeps, variant) for variant in VARIANTS)
 
     def _shrinks(self, name: str, gained: Ruling, sweeps: Mapping[str, Sweep], variant: str) -> Claim:
         """The gain at the largest 1/T of the grid minus that under PGD, on the same images; nothing is chosen here."""

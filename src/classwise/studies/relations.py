@@ -19,7 +19,7 @@ from classwise.metrics import accuracy, confusion, groups, kinship, misclassifie
 from classwise.results.audit_result import Audit
 from classwise.show.figures import confusion as figure
 from classwise.show.figures.style import Chart
-from classwise.stats.intervals import Array, ratio
+from classwise.stats.intervals import ratio
 from classwise.studies.runner.graph import StudyJob
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.shared.together import EXACT, exact, of_models, smallest
@@ -118,15 +118,11 @@ def _pairs(rows: Records) -> pd.DataFrame:
     pairs = [(i, j) if rates[i, j] >= rates[j, i] else (j, i) for i, j in most if both[i, j] > 0]
     group = superclass.superclass_of(rows) if rows.meta.superclasses else None
     columns = ["class", "misclassified as", "n", "share (%)", "other n", "reverse (%)", "same superclass"]
-    table = [
-        (names[i], names[j], support[i], 100 * rates[i, j], support[j], 100 * rates[j, i], _same(group, i, j))
-        for i, j in pairs
-    ]
+    table = []
+    for i, j in pairs:
+        same = "" if group is None else "yes" if group[i] == group[j] else "no"
+        table.append((names[i], names[j], support[i], 100 * rates[i, j], support[j], 100 * rates[j, i], same))
     return pd.DataFrame(table, columns=columns)
-
-
-def _same(group: Array | None, i: int, j: int) -> str:
-    return "" if group is None else "yes" if group[i] == group[j] else "no"
 
 
 def _charts(audits: Mapping[str, Audit]) -> dict[str, Chart]:

@@ -122,7 +122,6 @@ def _levels(images: pd.DataFrame) -> Iterator[tuple[tuple[str, str], pd.Series, 
 
 
 def by_class(images: pd.DataFrame) -> pd.DataFrame:
-    """The means of each class and kind."""
     names = {"alike_class": "neighbours of its class (%)", "alike_group": "neighbours of its superclass (%)"}
     shown = images.assign(**{column: 100 * images[column] for column in names if column in images})
     columns = [column for column in ("silhouette_class", "silhouette_group", *names) if column in images]
@@ -132,8 +131,7 @@ def by_class(images: pd.DataFrame) -> pd.DataFrame:
     return table.rename(columns={**names, **silhouettes, "kind": "images"})
 
 
-def _claims(name: str, means: pd.DataFrame) -> list[Claim]:
-    found = []
+def _claims(name: str, means: pd.DataFrame) -> Iterator[Claim]:
     for kind in _KINDS:
         by_level = means[means["images"] == kind].set_index("level")
         for level, text, test in (
@@ -141,14 +139,14 @@ def _claims(name: str, means: pd.DataFrame) -> list[Claim]:
             ("class inside superclass", f"Classes of one superclass mix, {kind} images ({name}).", falls_short),
         ):
             if level not in by_level.index:
-                return [Claim(_SOURCE, text, undecided("no superclasses"), "the data set names no superclasses")]
+                yield Claim(_SOURCE, text, undecided("no superclasses"), "the data set names no superclasses")
+                return
             n, kappa, low, high = by_level.loc[[level], ["n", "kappa", "low", "high"]].to_numpy()[0]
             numbers = f"κ = {kappa:.2f}, 95% CI {low:.2f} to {high:.2f}; 0 mixed, 1 separate, threshold {_HALFWAY}"
             if not np.isfinite([kappa, low]).all():
                 numbers = "κ has no interval: too few images"
             ruling = test(low, high, _HALFWAY, test="Student's t over the images", sample=images(n, "images"))
-            found.append(Claim(_SOURCE, text, ruling, numbers))
-    return found
+            yield Claim(_SOURCE, text, ruling, numbers)
 
 
 def mapped(

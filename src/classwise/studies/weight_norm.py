@@ -7,6 +7,7 @@ training, but not after standard training.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,12 +61,11 @@ class WeightNorm(UnderAttack):
         return StudyResult(
             {"correlation": tests, "norms": shown},
             figures={"weight_norm": figure.draw(drawn)},
-            claims=self._claims(rows),
+            claims=list(self._claims(rows)),
             data={"weight_norm": drawn},
         )
 
-    def _claims(self, rows: pd.DataFrame) -> list[Claim]:
-        claims = []
+    def _claims(self, rows: pd.DataFrame) -> Iterator[Claim]:
         for model, own in rows.groupby("model", sort=False):
             standard = model == self.standard
             found = rank_test(own["norm"].to_numpy(), own["clean" if standard else "robust"].to_numpy())
@@ -78,8 +78,7 @@ class WeightNorm(UnderAttack):
             text = f"After adversarial training ({model}) robustness grows with the classifier weights' norm."
             if standard:
                 text = "Without adversarial training class accuracy does not grow with the norm."
-            claims.append(Claim("tian2020:figure4", text, contrary(grows) if standard else grows, str(found)))
-        return claims
+            yield Claim("tian2020:figure4", text, contrary(grows) if standard else grows, str(found))
 
 
 def _rows(audit: Audit, norms: pd.DataFrame) -> pd.DataFrame:

@@ -124,12 +124,8 @@ def result(audits: Mapping[str, Audit]) -> StudyResult:
 def _controls(pairing: str, runs: Sequence[str], names: Sequence[str]) -> list[str]:
     """The runs in which no two classes that share a background here share one there, unless all do."""
     own = relation(pairing, names).any(axis=1) & ~np.eye(len(names), dtype=bool)
-    chosen = []
-    for run in runs:
-        other = relation(run, names)
-        if run != pairing and (not tells_apart(other) or not (own & other.any(axis=1)).any()):
-            chosen.append(run)
-    return chosen
+    others = {run: relation(run, names) for run in runs if run != pairing}
+    return [run for run, of in others.items() if not tells_apart(of) or not (own & of.any(axis=1)).any()]
 
 
 def _table(found: Mapping[tuple[str, str, str], Kinship]) -> pd.DataFrame:
@@ -181,8 +177,7 @@ def _one_each(run: str, names: Sequence[str]) -> bool:
 
 
 def _cells(run: str, audit: Audit) -> pd.DataFrame:
-    """The confusion, clean and attacked, with the background of the true class: kind, true, predicted, images,
-    background."""
+    """The confusion, clean and attacked: kind, true, predicted, images, and the background of the true class."""
     names, parts = audit.records.class_names, []
     for kind in (CLEAN, audit.headline):
         counts = confusion.compute(audit.rows(kind))

@@ -19,7 +19,6 @@ _SOURCE = "tian2021:figure4b"
 
 
 def claims(base: Records, broken: pd.DataFrame) -> list[Claim]:
-    """The paper's three sentences about Figure 4."""
     weak = broken[broken["class"].isin(vulnerable.compute(base).vulnerable)]
     return [_most(weak), _confound_matters(broken), _in_pairs(base)]
 

@@ -140,6 +140,11 @@ class Graph:
     def __len__(self) -> int:
         return len(self.jobs)
 
+    def training_of(self, model: str) -> TrainJob | None:
+        """The job that trains a model, ``{trades}/best.pt``, if one of these does."""
+        job = self.jobs.get(model.partition("}")[0].removeprefix("{"))
+        return job if isinstance(job, TrainJob) else None
+
     def digest(self, name: str) -> str:
         """A short hash of a job's settings and of those of all jobs it depends on."""
         settings = json.dumps(self.jobs[name].settings(), sort_keys=True)

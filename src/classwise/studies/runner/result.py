@@ -44,7 +44,6 @@ class Claim:
         return self.ruling.test
 
     def to_dict(self) -> dict[str, str]:
-        """As a row of a table."""
         return {name: getattr(self, name) for name in ("source", "text", "verdict", "numbers", "test")}
 
 
@@ -133,7 +132,6 @@ def shown(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def words(frame: pd.DataFrame) -> list[str]:
-    """The columns of text."""
     return [str(column) for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
 
 

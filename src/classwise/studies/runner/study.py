@@ -41,7 +41,6 @@ class Study(abc.ABC):
 
     @property
     def title(self) -> str:
-        """The first line of its docstring."""
         return (type(self).__doc__ or "").strip().splitlines()[0].rstrip(".")
 
     def settings(self) -> dict[str, Any]:

@@ -80,7 +80,6 @@ class Workspace:
 
     @classmethod
     def of(cls, folder: Path, about: Mapping[str, Any]) -> Workspace:
-        """The workspace that `about` describes."""
         pool = None if about["pool"] is None else Path(about["pool"])
         return cls(folder, Graph.of(map(read_job, about["jobs"])), Environment(**about["place"]), pool)
 
@@ -90,7 +89,6 @@ class Workspace:
         return {"place": asdict(self.environment), "pool": pool, "jobs": [job.settings() for job in self.graph]}
 
     def folder_of(self, name: str) -> Path:
-        """The folder of a job's results."""
         if self.pool is not None:
             return self.pool / f"{name}-{self.graph.digest(name)}"
         return StudyFolder(self.folder).job(name).path

@@ -53,7 +53,6 @@ class Sweep:
 
     @property
     def others(self) -> list[float]:
-        """The grid without PGD."""
         return [t for t in self.grid if t != 1]
 
     @classmethod
@@ -104,7 +103,6 @@ class OfTemperatures(OfModels):
         return StudyResult(tables, figures=charts, notes=self.notes(), data={"temperature": drawn})
 
     def notes(self) -> list[str]:
-        """What differs from the papers' setting."""
         found = [
             "CVC is computed on clean images; the papers do not say on which.",
             "Changes of CV are those of the true accuracies: the sampling noise of few images is removed from both.",

@@ -87,7 +87,6 @@ class Variants(Study):
         return dict(zip(values, (self.rows(done, variant) for variant in self.variants()), strict=True))
 
     def notes(self) -> tuple[str, ...]:
-        """What the intervals leave out."""
         return (ONE_SEED,) if len(self.seeds) == 1 else ()
 
     def _name(self, variant: Variant, seed: int) -> str:
@@ -187,6 +186,5 @@ def sweep_chart(runs: Mapping[float, Sequence[Records]], title: str, highlight: 
 
 
 def changes_in_percent(table: pd.DataFrame) -> pd.DataFrame:
-    """A table of changes for reading."""
     shown = {"base": "base (%)", "accuracy": "robust (%)", "change": "change (points)", "p_holm": "p (Holm)"}
     return columns_in_percent(table, "base", "accuracy", "change", "low", "high").rename(columns=shown)

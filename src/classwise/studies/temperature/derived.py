@@ -43,8 +43,7 @@ def gradients(
     per_class: int | None,
     norm: Norm = "linf",
 ) -> None:
-    """gradients.csv: at each 1/T, of how many images of each class the float32 gradient is exactly zero where PGD
-    starts: inv_temperature, class, n, zero."""
+    """gradients.csv, inv_temperature, class, n, zero: how many float32 gradients are exactly 0 where PGD starts."""
     images, module = _loaded(environment, model, data)
     images = images.subset(per_class=per_class, seed=seed)
     size, threat = images.num_classes, Threat(norm, spec.number(eps))
