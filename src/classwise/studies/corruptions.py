@@ -7,9 +7,11 @@ that is weakest under attack is the weakest under a corruption.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -75,14 +77,13 @@ class Corruptions(OfModels):
         audits = self.audits(done)
         names = list(audits)
         right = {name: done.table(f"{name}-corrupted", "corrupted.csv").astype({"class": str}) for name in names}
+        same = [row for name in names for row in _agreement(name, right[name], audits[name])]
         notes = () if self.released or self.frost else ("Frost is a generated texture, not the authors' photographs.",)
         return StudyResult(
             {
                 "by_class": pd.concat([_by_class(name, right[name], audits[name]) for name in names]),
-                "agreement_with_the_attack": pd.DataFrame(
-                    [row for name in names for row in _agreement(name, right[name], audits[name])]
-                ),
-                "by_corruption": pd.concat([_by_corruption(name, right[name]) for name in names]),
+                "agreement_with_the_attack": pd.DataFrame(same),
+                "by_corruption": pd.DataFrame([row for name in names for row in _by_corruption(name, right[name])]),
             },
             figures={f"corruptions_{name}": figure.draw(right[name], _attacked(audits[name])) for name in names},
             claims=[claim for name in names for claim in _claims(name, right[name], audits[name])],
@@ -123,25 +124,21 @@ def _by_class(name: str, right: pd.DataFrame, audit: Audit) -> pd.DataFrame:
     return table
 
 
-def _by_corruption(name: str, right: pd.DataFrame) -> pd.DataFrame:
+def _by_corruption(name: str, right: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Average and worst class of every corruption and severity, the worst with its simultaneous interval."""
-    rows = []
     for (kind, severity), own in right.groupby(["corruption", "severity"], sort=False):
         low, high = intervals.bounds(own["correct"].to_numpy(), own["n"].to_numpy(), sidak(0.95, len(own)))
         place = int(np.argmin(own["accuracy"].to_numpy()))
-        rows.append(
-            {
-                "model": name,
-                "corruption": kind,
-                "severity": severity,
-                "average (%)": 100 * own["accuracy"].mean(),
-                "worst class": own["class"].iloc[place],
-                "worst (%)": 100 * own["accuracy"].iloc[place],
-                "low": 100 * low[place],
-                "high": 100 * high[place],
-            }
-        )
-    return pd.DataFrame(rows)
+        yield {
+            "model": name,
+            "corruption": kind,
+            "severity": severity,
+            "average (%)": 100 * own["accuracy"].mean(),
+            "worst class": own["class"].iloc[place],
+            "worst (%)": 100 * own["accuracy"].iloc[place],
+            "low": 100 * low[place],
+            "high": 100 * high[place],
+        }
 
 
 def _agreement(name: str, right: pd.DataFrame, audit: Audit) -> Iterator[dict[str, str | float]]:
@@ -237,29 +234,19 @@ def answers(
     from classwise.training.pseudo import label
 
     photographs = f",frost={frost}" if frost else ""
+    source, end = (f"{data}_c:", "") if released else (f"corruption:of={data},", f",seed={seed}{photographs}")
     frames = []
-    for kind in corruptions:
-        for severity in severities:
-            spec = (
-                f"{data}_c:kind={kind},severity={severity}"
-                if released
-                else f"corruption:of={data},kind={kind},severity={severity},seed={seed}{photographs}"
-            )
-            found = load(spec, environment.root, download=environment.download).subset(per_class=per_class, seed=seed)
-            network = module_of(model, found, device=environment.device)
-            right = label(network, found)[0] == found.labels
-            counts = np.bincount(found.labels, minlength=found.num_classes)
-            correct = np.bincount(found.labels, right, found.num_classes)
-            odd = second_half(found.labels, found.positions)
-            own = {
-                "corruption": kind,
-                "severity": severity,
-                "class": list(found.class_names),
-                "n": counts,
-                "correct": correct.astype(np.int64),
-                "accuracy": correct / np.maximum(counts, 1),
-                "n_second": np.bincount(found.labels[odd], minlength=found.num_classes),
-                "correct_second": np.bincount(found.labels[odd & right], minlength=found.num_classes),
-            }
-            frames.append(pd.DataFrame(own))
+    for kind, severity in itertools.product(corruptions, severities):
+        spec = f"{source}kind={kind},severity={severity}{end}"
+        found = load(spec, environment.root, download=environment.download).subset(per_class=per_class, seed=seed)
+        network = module_of(model, found, device=environment.device)
+        right = label(network, found)[0] == found.labels
+        odd = second_half(found.labels, found.positions)
+        every = np.ones_like(right)
+        n, correct, n_second, correct_second = (
+            np.bincount(found.labels[some], minlength=found.num_classes) for some in (every, right, odd, odd & right)
+        )
+        own = {"corruption": kind, "severity": severity, "class": list(found.class_names), "n": n, "correct": correct}
+        own |= {"accuracy": correct / np.maximum(n, 1), "n_second": n_second, "correct_second": correct_second}
+        frames.append(pd.DataFrame(own))
     atomic_write_text(folder / "corrupted.csv", csv_text(pd.concat(frames)))

@@ -70,9 +70,7 @@ class Intervals(UnderAttack):
         """Two classes that differ by more than the width of an interval are not in the same one."""
         gap, each = widening.gap(rows), accuracy.compute(rows, interval="exact", simultaneous=True)
         low, high = float(np.nanmin(each.low)), float(np.nanmax(each.high))
-        own = min(
-            max(int(np.ceil(self.bins * high)) - 1, 0), self.bins - 1
-        )  # the interval with the highest upper bound
+        own = int(np.clip(np.ceil(self.bins * high) - 1, 0, self.bins - 1))  # the interval of the highest upper bound
         sample = images(smallest(rows))
         room = low - own / self.bins if own else 1.0
         ruling = either(

@@ -97,16 +97,10 @@ class Relations(UnderAttack):
         for number, members in enumerate(found.members):
             own = found.number == number
             inside = float(np.nansum(found.inside[own] * errors[own]))
-            table.append(
-                {
-                    "group": number + 1,
-                    "classes": ", ".join(members),
-                    "n": int(robust.support[own].sum()),
-                    "robust (%)": 100 * float(robust.values[own].mean()),
-                    "errors inside (%)": 100 * float(ratio(np.array(inside), errors[own].sum())),
-                }
-            )
-        return pd.DataFrame(table)
+            n, mean = int(robust.support[own].sum()), 100 * float(robust.values[own].mean())
+            share = 100 * float(ratio(np.array(inside), errors[own].sum()))
+            table.append((number + 1, ", ".join(members), n, mean, share))
+        return pd.DataFrame(table, columns=["group", "classes", "n", "robust (%)", "errors inside (%)"])
 
 
 def _pairs(rows: Records) -> pd.DataFrame:

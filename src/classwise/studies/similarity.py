@@ -8,6 +8,7 @@ confusion averaged.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from classwise.studies.runner.graph import StudyJob
 from classwise.studies.runner.result import Claim, Done, StudyResult, named_charts
 from classwise.studies.runner.study import OfModels
 from classwise.studies.runner.work import Environment
-from classwise.studies.shared.together import RANKS
+from classwise.studies.shared.together import RANKS, columns_in_percent
 from classwise.studies.shared.verdicts import classes as classes_of
 from classwise.studies.shared.verdicts import images, tails
 
@@ -89,28 +90,19 @@ class Similarity(OfModels):
         kept = values[values["class"].isin(mean.index)]
         return kept.assign(model=name, mean_cosine=kept["class"].map(mean), nearest=kept["class"].map(near))
 
-    def _claims(self, name: str, tests: pd.DataFrame, classes: pd.DataFrame) -> list[Claim]:
+    def _claims(self, name: str, tests: pd.DataFrame, classes: pd.DataFrame) -> Iterator[Claim]:
         test = tests[tests["model"] == name].iloc[0]
         own = classes[classes["model"] == name]
         less = rank_test(own["mean_cosine"].to_numpy(), own["robust"].to_numpy())
         sample = (images(own["n"].min()), classes_of(len(own)))
         rho = f"Spearman {test['rho']:.2f}" if np.isfinite(test["rho"]) else "Spearman undefined: all pairs are equal"
-        return [
-            Claim(
-                _SOURCE,
-                f"Classes with similar mean logits are confused with each other under attack ({name}).",
-                tails(test["p"], test["p_less"], test="Mantel's test, permuting the classes", sample=sample),
-                f"{rho} over {test['pairs']:.0f} pairs, one-sided p = {test['p']:.2g}"
-                if np.isfinite(test["p"])
-                else rho,
-            ),
-            Claim(
-                _SOURCE,
-                f"A class whose mean logits are close to other classes' is less robust ({name}).",
-                tails(less.p_less, less.p_greater, test=RANKS, sample=sample),
-                f"{less}, over {len(own)} classes",
-            ),
-        ]
+        p = f" over {test['pairs']:.0f} pairs, one-sided p = {test['p']:.2g}" if np.isfinite(test["p"]) else ""
+        text = f"Classes with similar mean logits are confused with each other under attack ({name})."
+        ruling = tails(test["p"], test["p_less"], test="Mantel's test, permuting the classes", sample=sample)
+        yield Claim(_SOURCE, text, ruling, rho + p)
+        text = f"A class whose mean logits are close to other classes' is less robust ({name})."
+        ruling = tails(less.p_less, less.p_greater, test=RANKS, sample=sample)
+        yield Claim(_SOURCE, text, ruling, f"{less}, over {len(own)} classes")
 
 
 def ordered_pairs(rows: Records, logits: Array) -> pd.DataFrame:
@@ -172,13 +164,13 @@ def _unordered(pairs: pd.DataFrame) -> pd.DataFrame:
     both = pairs.merge(back, on=["model", "true", "predicted"])
     both = both[both["true"] < both["predicted"]].assign(mean=lambda rows: (rows["share"] + rows["back"]) / 2)
     both = both.sort_values("mean", ascending=False, kind="stable", ignore_index=True)
-    shown = {"first as second (%)": both["share"], "second as first (%)": both["back"], "mean (%)": both["mean"]}
-    front = both[["model", "true", "predicted", "cosine"]].rename(columns={"true": "first", "predicted": "second"})
-    return front.assign(**{column: 100 * values for column, values in shown.items()})
+    shares = {"share": "first as second (%)", "back": "second as first (%)", "mean": "mean (%)"}
+    names = {"model": "model", "true": "first", "predicted": "second", "cosine": "cosine", **shares}
+    return columns_in_percent(both, *shares)[list(names)].rename(columns=names)
 
 
 def _percent(classes: pd.DataFrame) -> pd.DataFrame:
-    shown = classes.assign(robust=100 * classes["robust"])[["model", "class", "n", "mean_cosine", "nearest", "robust"]]
+    shown = columns_in_percent(classes, "robust")[["model", "class", "n", "mean_cosine", "nearest", "robust"]]
     return shown.rename(columns={"mean_cosine": "mean cosine", "robust": "robust (%)"})
 
 

@@ -75,12 +75,15 @@ class Universality(Variants):
         robust, clean = (
             {variant.name: self.rows(done, variant, attack) for variant in variants} for attack in (None, CLEAN)
         )
-        families = self._families(variants, robust)
+        families: dict[str, dict[str, Sequence[Records]]] = {}  # variants of one data set, which can be compared
+        for variant in variants:
+            data = self._model(variant, self.seeds[0]).data
+            families.setdefault(data, {})[variant.name] = robust[variant.name]
+        compared = {name: own for name, own in families.items() if len(own) > 1}
         pairs = [
             agreements({name: runs[name] for name in own}, self.seed).assign(accuracy=kind)
             for kind, runs in (("robust", robust), ("clean", clean))
-            for own in families.values()
-            if len(own) > 1
+            for own in compared.values()
         ]
         found = by_variant(robust, clean, self.seed)
         tables = {"variants": found, **({"agreement": pd.concat(pairs, ignore_index=True)} if pairs else {})}
@@ -88,19 +91,10 @@ class Universality(Variants):
             safe_name(name): forest.draw({variant: runs[0] for variant, runs in own.items()})
             for name, own in families.items()
         }
-        compared = {name: own for name, own in families.items() if len(own) > 1}
         judged = [test(own, name, self.seed) for name, own in compared.items() for test in (same_worst, same_order)]
         notes = ["The paper is a pre-registration without results.", *self.notes()]
         claims = [differ_everywhere(found, robust), *judged]
         return StudyResult(tables, figures=named_charts("robustness", charts), claims=claims, notes=notes)
-
-    def _families(self, variants: Sequence[Variant], runs: Runs) -> dict[str, dict[str, Sequence[Records]]]:
-        """The variants of each data set, which can be compared."""
-        found: dict[str, dict[str, Sequence[Records]]] = {}
-        for variant in variants:
-            data = self._model(variant, self.seeds[0]).data
-            found.setdefault(data, {})[variant.name] = runs[variant.name]
-        return found
 
 
 def _recipe(text: str) -> tuple[str, str]:

@@ -149,17 +149,11 @@ def _table(found: Mapping[tuple[str, str, str], Kinship]) -> pd.DataFrame:
 
 def _accuracies(clean: Mapping[str, Records], attacked: Mapping[str, Records]) -> pd.DataFrame:
     rows = []
-    for run in clean:
-        natural, robust = overall.compute(clean[run]), overall.compute(attacked[run])
-        rows.append(
-            {
-                "trained on": run,
-                "n": natural.support,
-                **in_percent("clean", natural),
-                **in_percent("robust", robust),
-                "weakest class": attacked[run].class_names[accuracy.compute(attacked[run]).worst],
-            }
-        )
+    for run, own in clean.items():
+        natural, robust = overall.compute(own), overall.compute(attacked[run])
+        weakest = own.class_names[accuracy.compute(attacked[run]).worst]
+        shares = {**in_percent("clean", natural), **in_percent("robust", robust)}
+        rows.append({"trained on": run, "n": natural.support, **shares, "weakest class": weakest})
     return pd.DataFrame(rows)
 
 
