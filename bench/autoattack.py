@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import classwise as cw
 from bench.markdown import bullets, paragraph, percent, table
 from bench.setting import EPS, SPEC, Setting
-from bench.throughput import peak_flops, subjects_of
+from bench.throughput import measured_models, peak_flops
 from classwise import attacks as attack_files
 from classwise.core.spec import number
 from classwise.engine.batch_size import choose_workers
@@ -132,7 +132,7 @@ class Floor:
     @classmethod
     def measure(cls, model: nn.Module, x: Tensor, survivors: int) -> Floor:
         workers = choose_workers(torch.device("cpu"))
-        _, folded = subjects_of(SPEC, model, x, workers)
+        _, folded = measured_models(SPEC, model, x, workers)
         forward = sum(passes(attack) for attack in attack_files.parse(["autoattack"]).values())
         peak = max(peak_flops(1), peak_flops(workers))
         return cls(survivors * forward * folded.flops / 2, peak, folded.measure(workers) * folded.flops)

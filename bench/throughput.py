@@ -33,7 +33,7 @@ _LARGE = "resnet-18"
 
 
 @dataclass
-class ModelUnderStudy:
+class MeasuredModel:
     """A model in one form, and the images per second of each round."""
 
     name: str
@@ -59,30 +59,30 @@ def run(setting: Setting) -> str:
     workers = choose_workers(torch.device("cpu"))
     images = setting.images(1000)
     x, _ = images.batch(np.arange(len(images)))
-    subjects = [
-        *subjects_of(SPEC, setting.model(), x, workers),
-        *subjects_of(_LARGE, cw.load_model(_LARGE, num_classes=images.num_classes), x, workers),
+    models = [
+        *measured_models(SPEC, setting.model(), x, workers),
+        *measured_models(_LARGE, cw.load_model(_LARGE, num_classes=images.num_classes), x, workers),
     ]
     peaks: list[float] = []
     for number in range(setting.rounds + 1):
         peaks += [peak_flops(1), peak_flops(workers)]
-        for subject in subjects:
-            rate = subject.measure(workers)
-            print(f"  {subject.name}, {subject.form}: {rate:.0f} images per second", file=sys.stderr)
+        for each in models:
+            rate = each.measure(workers)
+            print(f"  {each.name}, {each.form}: {rate:.0f} images per second", file=sys.stderr)
             if number:  # the first round warms up
-                subject.rates.append(rate)
-    return _section(setting, subjects, max(peaks), workers)
+                each.rates.append(rate)
+    return _section(setting, models, max(peaks), workers)
 
 
-def subjects_of(name: str, model: nn.Module, x: Tensor, workers: int) -> list[ModelUnderStudy]:
+def measured_models(name: str, model: nn.Module, x: Tensor, workers: int) -> list[MeasuredModel]:
     """`model` as it is and as the engine runs it, both with the batch the engine chooses."""
     example = x[:8]
     batch = x[: at_most(choose_batch(model, example, workers), len(x))].contiguous()
     flops = flops_per_image(model, example)
     folded = accelerate(model, example)
     return [
-        ModelUnderStudy(name, "plain", model, batch, flops),
-        ModelUnderStudy(name, "folded", folded, channels_last(batch), flops),
+        MeasuredModel(name, "plain", model, batch, flops),
+        MeasuredModel(name, "folded", folded, channels_last(batch), flops),
     ]
 
 
@@ -131,19 +131,19 @@ def calls_per_second(call: Callable[[], object], workers: int) -> float:
         torch.set_num_threads(threads)
 
 
-def _section(setting: Setting, subjects: list[ModelUnderStudy], peak: float, workers: int) -> str:
+def _section(setting: Setting, models: list[MeasuredModel], peak: float, workers: int) -> str:
     header = ["model", "form", "MFLOP per image", "batch", "images per second", "GFLOP/s", "share of peak"]
     rows = [
         [
-            f"`{subject.name}`",
-            subject.form,
-            f"{subject.flops / 1e6:.1f}",
-            str(len(subject.x)),
-            f"{subject.rate:,.0f}",
-            f"{subject.rate * subject.flops / 1e9:.1f}",
-            percent(subject.rate * subject.flops / peak, 0),
+            f"`{each.name}`",
+            each.form,
+            f"{each.flops / 1e6:.1f}",
+            str(len(each.x)),
+            f"{each.rate:,.0f}",
+            f"{each.rate * each.flops / 1e9:.1f}",
+            percent(each.rate * each.flops / peak, 0),
         ]
-        for subject in subjects
+        for each in models
     ]
     threads = torch.get_num_threads()
     return "\n\n".join(

@@ -150,7 +150,7 @@ def test_no_file_has_a_name_that_says_nothing() -> None:
 
 
 def is_layer(node: ast.ClassDef) -> bool:
-    return any(ast.unparse(parent) == "nn.Module" for parent in node.bases)
+    return any(ast.unparse(parent) in ("nn.Module", "Network", "Staged") for parent in node.bases)
 
 
 def test_modules_and_public_classes_have_docstrings() -> None:

@@ -203,12 +203,12 @@ class TestRunFolder:
     ) -> None:
         folder, work, calls = tmp_path / "run", run._attack_part, 0
 
-        def killed(job: Any, name: str, attack: Any, **rest: Any) -> Any:
+        def killed(task: Any) -> Any:
             nonlocal calls
-            calls += name == "pgd-5"
+            calls += task.name == "pgd-5"
             if calls == 4:
                 raise KeyboardInterrupt
-            return work(job, name, attack, **rest)
+            return work(task)
 
         with monkeypatch.context() as patched:
             patched.setattr(run, "_attack_part", killed)

@@ -14,7 +14,7 @@ from classwise import studies
 from classwise.cli.main import app
 from classwise.core.errors import UserError
 from classwise.show import figures
-from classwise.show.figures import studied
+from classwise.show.figures import frames
 from quick import QUICK
 
 #: The study that leaves the table of a figure, and its options; models are filled in.
@@ -83,7 +83,7 @@ def test_it_is_drawn_from_what_it_says(
         said = re.findall(r"<(?:text|tspan)[^>]*>([^<]+)<", svg)
         assert "undefined" not in svg
         assert len(said) > 4 or "<image" in svg
-        if kind == figures.source(name):
+        if kind == figures.sources(name)[0]:
             assert any(WORDS.get(name, "") in text for text in said), said
 
 
@@ -107,7 +107,7 @@ def test_the_command_draws_the_steps_and_the_axis_that_the_study_did(
 
 
 def test_digits_stand_in_front_of_their_colours(study_of: Callable[[str], Path]) -> None:
-    frame = studied.read([study_of("background")])["background"]["panels"]
+    frame = frames.read([study_of("background")])["background"]["panels"]
     own = frame[frame["row"] == "pairs"]
     assert list(own["column"]) == [str(digit) for digit in range(10)]
     assert own["caption"].tolist()[:4] == ["red", "red", "lime", "lime"]
@@ -119,7 +119,7 @@ def test_names_that_look_like_numbers_or_nothing_stay_names(name: str, tmp_path:
     (tmp_path / "data").mkdir()
     (tmp_path / "study.md").touch()
     (tmp_path / "data" / "weight_norm.csv").write_text(f"model,class,accuracy,norm\nm,{name},0.5,1\nm,b,,2\n")
-    frame = studied.read([tmp_path])[tmp_path.name]["weight_norm"]
+    frame = frames.read([tmp_path])[tmp_path.name]["weight_norm"]
     assert frame["class"].tolist() == [name, "b"]
     assert frame["accuracy"].isna().tolist() == [False, True]
 

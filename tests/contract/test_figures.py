@@ -36,8 +36,8 @@ ODD_NAMES = (
 )
 #: Its audits must have kept images; it is drawn in tests/studies/test_figure_command.py, as are those of studies.
 OF_IMAGES = {"panels"}
-FROM_AUDITS = [name for name in figures.names() if figures.source(name) == "audits" and name not in OF_IMAGES]
-FROM_HISTORIES = [name for name in figures.names() if figures.source(name) == "histories"]
+FROM_AUDITS = [name for name in figures.names() if figures.sources(name)[0] == "audits" and name not in OF_IMAGES]
+FROM_HISTORIES = [name for name in figures.names() if figures.sources(name)[0] == "histories"]
 DRAWABLE = FROM_AUDITS + FROM_HISTORIES
 #: These count classes and name runs only.
 NAMES_NO_CLASS = {"intervals", "scatter"}

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from classwise.core import spec
+from classwise.core import registry, run_config, spec
 from classwise.core.errors import UserError
 
 
@@ -126,11 +126,13 @@ def test_written_is_read_back(value: Any) -> None:
 
 
 def test_specs_are_the_same_whatever_signs_their_lists_have() -> None:
-    assert spec.same("step:milestones=75-90,factor=0.1", "step:milestones=[75, 90],factor=0.1")
-    assert spec.same("replaced:of=digits:per_class=5;exclude=0|1", "replaced:of=(digits:per_class=5,exclude=[0, 1])")
-    assert not spec.same("step:milestones=75-90", "step:milestones=[75, 91]")
-    assert not spec.same("runs/a-b", "runs/a|b")
-    assert not spec.same("a:b=[1", "a:b=1")
+    assert run_config.same("step:milestones=75-90,factor=0.1", "step:milestones=[75, 90],factor=0.1")
+    assert run_config.same(
+        "replaced:of=digits:per_class=5;exclude=0|1", "replaced:of=(digits:per_class=5,exclude=[0, 1])"
+    )
+    assert not run_config.same("step:milestones=75-90", "step:milestones=[75, 91]")
+    assert not run_config.same("runs/a-b", "runs/a|b")
+    assert not run_config.same("a:b=[1", "a:b=1")
 
 
 def test_split_refuses_a_key_given_twice() -> None:
@@ -235,5 +237,5 @@ def test_usage_lists_the_arguments_with_their_defaults() -> None:
     ) -> None:
         """Only its signature matters."""
 
-    assert spec.usage(build) == "num_classes, width=16, blocks=[1, 2], bias=true"
-    assert spec.usage(build, skip=("num_classes", "bias")) == "width=16, blocks=[1, 2]"
+    assert registry.usage(build) == "num_classes, width=16, blocks=[1, 2], bias=true"
+    assert registry.usage(build, skip=("num_classes", "bias")) == "width=16, blocks=[1, 2]"

@@ -15,10 +15,10 @@ from scipy import ndimage
 
 from classwise.core import rng
 from classwise.data import corruptions
-from classwise.data.corruptions import elastic, spatter
+from classwise.data.corruptions import digital, spatter
+from classwise.data.corruptions.blur import smear
 from classwise.data.corruptions.chance import Bytes, Chance
-from classwise.data.corruptions.fog import plasma
-from classwise.data.corruptions.motion import smear
+from classwise.data.corruptions.weather import plasma
 
 SEVERITIES = pytest.mark.parametrize("severity", corruptions.SEVERITIES)
 
@@ -267,13 +267,13 @@ def test_pixelate_and_jpeg_are_pillows(severity: int) -> None:
 def test_sampling_beyond_the_border(mirror_pixel: bool, mode: str) -> None:
     rng = np.random.default_rng(3)
     image, places = rng.random((9, 9)), rng.uniform(-6, 14, (2, 9, 9))
-    made = elastic._sample(torch.from_numpy(image)[None, None], places[None], mirror_pixel)[0, 0]
+    made = digital._sample(torch.from_numpy(image)[None, None], places[None], mirror_pixel)[0, 0]
     np.testing.assert_allclose(made, ndimage.map_coordinates(image, places[::-1], order=1, mode=mode), atol=1e-9)
 
 
 def test_the_affine_map_brings_the_moved_corners_back() -> None:
-    np.testing.assert_allclose(elastic._affine(chance(1), 32, 0.0)[0], elastic._grid(32), atol=1e-9)
-    places = elastic._affine(chance(3), 32, 3.0)
+    np.testing.assert_allclose(digital._affine(chance(1), 32, 0.0)[0], digital._grid(32), atol=1e-9)
+    places = digital._affine(chance(3), 32, 3.0)
     moves = chance(3).uniform(3, 2, low=-3, high=3)
     for number in range(3):
         for corner, move in zip(([26, 26], [26, 6], [6, 6]), moves[number], strict=True):

@@ -11,6 +11,7 @@ from classwise import studies
 from classwise.core.errors import UserError
 from classwise.metrics import rho
 from classwise.studies.runner.graph import AuditJob, TrainJob
+from classwise.studies.runner.result import Done
 from classwise.training import recipe
 from quick import QUICK, nothing_decided
 
@@ -50,13 +51,13 @@ def test_autoattack_sees_images_of_its_own_and_has_rows_of_its_own(found: Found)
     assert sorted(audits) == ["base-autoattack", "eta-0.05-autoattack", "eta-0.5-autoattack"]
     assert {(job.attacks, job.options["per_class"]) for job in audits.values()} == {(("autoattack",), 3)}
 
-    class Finished:
+    class Finished(Done):
         """The audits that were made, AutoAttack's being the others under one attack."""
 
         def audit(self, name: str) -> cw.Audit:
             return cw.Audit.load(found[0] / "jobs" / name.replace("-autoattack", "-audit"))
 
-    table = study.result(Finished()).tables["eta"]  # type: ignore[arg-type]
+    table = study.result(Finished(None)).tables["eta"]  # type: ignore[arg-type]
     assert table["attack"].tolist()[-3:] == ["autoattack"] * 3
     worst = cw.Audit.load(found[0] / "jobs" / "eta-0.5-audit").by_class()["accuracy"]
     assert table.iloc[-1]["average (%)"] == pytest.approx(100 * worst.mean())

@@ -28,7 +28,6 @@ import torch
 from torch import Tensor
 
 from classwise.attacks.attack import Attack, Model, Rows, value_and_gradient
-from classwise.core import spec
 from classwise.core.losses import cross_entropy
 from classwise.core.spec import Count, Share, Steps
 from classwise.core.threat import Ball, choose, wide
@@ -48,9 +47,6 @@ class Apgd(Attack):
     rho: Share = 0.75
     start: Literal["random", "none"] = "random"
     eot: Count = 1
-
-    def __post_init__(self) -> None:
-        spec.validate_fields(self)
 
     @property
     def steps(self) -> int:

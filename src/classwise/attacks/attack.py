@@ -32,6 +32,7 @@ from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.losses import cross_entropy
 from classwise.core.registry import name_of
+from classwise.core.spec import validate_fields
 from classwise.core.threat import BALLS, Ball, Norm, Radius, Threat, choose
 
 Rows: TypeAlias = "dict[str, Tensor]"
@@ -50,6 +51,9 @@ class Attack(ABC):
 
     #: Whether it takes so long that studies run it on fewer images.
     slow: bool = False
+
+    def __post_init__(self) -> None:
+        validate_fields(self)
 
     @property
     @abstractmethod
@@ -155,6 +159,18 @@ def final_point(rows: Rows, seeking: bool = False) -> Tensor:
     return choose(found, rows["x_best"], rows["x"])
 
 
+def run(attack: Attack, model: Model, rows: Rows, ball: Ball, observe: Callable[[Rows], None] | None = None) -> Rows:
+    """The rows at the end of the attack. observe: called with them after every step."""
+    rows = attack.begin(model, rows, ball)
+    for _ in range(attack.steps):
+        if finished(rows, attack.steps).all():
+            break
+        rows = attack.advance(model, rows, ball)
+        if observe is not None:
+            observe(rows)
+    return rows
+
+
 def select(rows: Rows, mask: Tensor) -> Rows:
     """The rows where `mask` holds."""
     return {name: column[mask] for name, column in rows.items()}
@@ -178,16 +194,21 @@ def value_and_gradient(
         with torch.enable_grad():
             point = x.detach().requires_grad_()
             z = model(point)
-            value = objective(z).sum()
-            g = torch.autograd.grad(value, point, allow_unused=True)[0] if value.requires_grad else None
-        if g is None:
-            raise UserError(
-                "the model's output has no gradient with respect to its input: it runs under no_grad, detaches it or "
-                "thresholds it. Let the gradient through, or use an attack that needs none, such as noise."
-            )
+            g = gradient_of(objective(z), point)
         logits = logits.to(z.device) + z.detach() / eot
         gradient = gradient.to(g.device) + g / eot
     return logits, gradient
+
+
+def gradient_of(value: Tensor, x: Tensor, keep: bool = False) -> Tensor:
+    """∇_x of the summed value. keep: the graph, for another gradient."""
+    g = torch.autograd.grad(value.sum(), x, retain_graph=keep, allow_unused=True)[0] if value.requires_grad else None
+    if g is None:
+        raise UserError(
+            "the model's output has no gradient with respect to its input: it runs under no_grad, detaches it or "
+            "thresholds it. Let the gradient through, or use an attack that needs none, such as noise."
+        )
+    return g
 
 
 def craft(
@@ -221,14 +242,8 @@ def craft(
     best_loss = torch.full((len(x),), float("-inf"), device=x.device)
     for restart in range(attack.restarts):
         keys = rng.keys_from(generator, len(x), x.device) if key is None else rng.keys(restart, key)
-        rows = attack.begin(model, initial_rows(x, y, radius, keys, restart) | given, ball)
-        for _ in range(attack.steps):
-            if finished(rows, attack.steps).all():
-                break
-            rows = attack.advance(model, rows, ball)
-            if observe is not None:
-                observe(rows)
-        point = final_point(rows)
+        rows = initial_rows(x, y, radius, keys, restart) | given
+        point = final_point(run(attack, model, rows, ball, observe))
         if attack.restarts == 1:
             return point
         with torch.no_grad():

@@ -28,7 +28,6 @@ import torch
 from torch import Tensor
 
 from classwise.attacks.attack import Attack, Model, Rows, value_and_gradient
-from classwise.core import spec
 from classwise.core.losses import margin
 from classwise.core.spec import OpenShare, Positive, Steps
 from classwise.core.threat import LINF, Ball, choose, wide
@@ -58,9 +57,6 @@ class Cw(Attack):
 
     supports = ("linf",)
     slow = True
-
-    def __post_init__(self) -> None:
-        spec.validate_fields(self)
 
     @property
     def steps(self) -> int:

@@ -23,10 +23,8 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from classwise.attacks.attack import Attack, Model, Rows
+from classwise.attacks.attack import Attack, Model, Rows, gradient_of
 from classwise.attacks.hyperplane import nearest_step
-from classwise.core import spec
-from classwise.core.errors import UserError
 from classwise.core.spec import Bounds, Count, OpenShare, Share, Steps
 from classwise.core.threat import Ball, choose, wide
 
@@ -53,9 +51,6 @@ class Boundary(Attack):
     minimal: bool = False
 
     supports = ("linf", "l2")
-
-    def __post_init__(self) -> None:
-        spec.validate_fields(self)
 
     @property
     def steps(self) -> int:
@@ -123,7 +118,7 @@ class Fab(Boundary):
             nearest = torch.full_like(rows["eps"], torch.inf)
             for shift in range(1, others + 1):
                 f = difference(z, y, (y + shift) % z.shape[1])
-                g = _gradient(f, x, keep=shift < others)
+                g = gradient_of(f, x, keep=shift < others)
                 away = f.detach().abs() / ball.dual(g).clamp_min(torch.finfo(g.dtype).tiny)
                 closer = away < nearest
                 nearest, value = torch.where(closer, away, nearest), torch.where(closer, f.detach(), value)
@@ -134,14 +129,6 @@ class Fab(Boundary):
 def difference(z: Tensor, y: Tensor, target: Tensor) -> Tensor:
     """f = z_target − z_y, per example."""
     return (z.gather(1, target[:, None]) - z.gather(1, y[:, None]))[:, 0]
-
-
-def _gradient(f: Tensor, x: Tensor, keep: bool) -> Tensor:
-    """∇_x of the summed f; the graph is kept for the next."""
-    g = torch.autograd.grad(f.sum(), x, retain_graph=keep, allow_unused=True)[0] if f.requires_grad else None
-    if g is None:
-        raise UserError("the model's output has no gradient with respect to its input; use an attack that needs none.")
-    return g
 
 
 def _nearer(rows: Rows, point: Tensor, z: Tensor, ball: Ball) -> Rows:

@@ -20,16 +20,16 @@ these attacks depend on how the data is cut into batches.
 
 from __future__ import annotations
 
-import ast
 import contextlib
+import importlib
 import inspect
 import random
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -37,13 +37,14 @@ from torch import Tensor, nn
 
 from classwise.attacks.attack import Model, OneShot, Rows
 from classwise.core import spec as specs
-from classwise.core.errors import UserError, unknown
-from classwise.core.extras import package
+from classwise.core.errors import UserError, lookup
+from classwise.core.extras import literal, package
 from classwise.core.threat import Ball, Norm
 from classwise.core.user_files import take
 
 _SPEC = re.compile(r"(?P<source>torchattacks|foolbox|art|[^,=]+\.py):(?P<name>[^,]*)(?:,(?P<options>.*))?")
 _NEEDS_GRADIENT = "needs_gradient"  # of every foreign attack: a setting of ours, which is not passed on
+Settings: TypeAlias = Callable[..., dict[str, Any]]  # those given, and of what fits the batch all that are taken
 _ALONE = threading.Lock()  # the global random states are one for all threads
 
 
@@ -101,13 +102,8 @@ class ForeignAttack(OneShot):
     def needs_gradient(self) -> bool:
         """What the spec says of it (``needs_gradient=false``); else what the library does, or the function by an
         attribute of that name; else true."""
-        stated = self._options().get(_NEEDS_GRADIENT)
-        if stated is not None:
-            return bool(stated)
-        if self.source in _LIBRARIES:
-            library = _LIBRARIES[self.source]
-            return library.needs_gradient(library.attack(self.attack))
-        return bool(getattr(take(self.source, self.attack, "attack")[0], _NEEDS_GRADIENT, True))
+        library, target = self._target()
+        return bool(self._options().get(_NEEDS_GRADIENT, library.needs_gradient(target)))
 
     def points(self, model: Model, rows: Rows, ball: Ball) -> Tensor:
         x_adv, call = rows["x"].clone(), self._prepared()
@@ -132,6 +128,12 @@ class ForeignAttack(OneShot):
             raise UserError(f"{self.short_name} gave points of shape {shapes}.")
         return point
 
+    def _target(self) -> tuple[Library, Callable[..., Any]]:
+        """What is asked, and how."""
+        if self.source in _LIBRARIES:
+            return _LIBRARIES[self.source], _LIBRARIES[self.source].attack(self.attack)
+        return _FUNCTIONS, take(self.source, self.attack, "attack")[0]
+
     def _options(self) -> dict[str, Any]:
         _, options = specs.split(f"options:{self.options}")
         given = {key: _value(text) for key, text in options.items()}
@@ -144,19 +146,19 @@ class ForeignAttack(OneShot):
         given = {key: value for key, value in self._options().items() if key != _NEEDS_GRADIENT}
         if not self.attack:
             raise UserError(f"{self.source!r} names no attack; write {self.source}:NAME.")
-        if self.source in _LIBRARIES:
-            library = _LIBRARIES[self.source]
-            target, ask, leading = library.attack(self.attack), library.ask, library.leading
-        else:
-            target, ask, leading = take(self.source, self.attack, "attack")[0], _ask_function, 3
+        library, target = self._target()
         try:
             parameters = inspect.signature(target).parameters
         except ValueError as error:
             raise UserError(f"{self.short_name} is no function or class written in Python ({error}).") from None
-        known = list(parameters)[leading:]
+        known = list(parameters)[library.leading :]
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
             specs.check_keys(given, dict.fromkeys(known), self.short_name)
-        return lambda batch: ask(target, given, known, batch)
+
+        def settings(**fitting: Any) -> dict[str, Any]:
+            return {**{key: value for key, value in fitting.items() if key in known}, **given}
+
+        return lambda batch: library.ask(target, settings, batch)
 
 
 class _Wrapped(nn.Module):
@@ -175,22 +177,22 @@ class _Wrapped(nn.Module):
         return self.call(x)
 
 
-def _ask_torchattacks(cls: Callable[..., Any], given: Mapping[str, Any], known: list[str], batch: Batch) -> Any:
+def _ask_torchattacks(cls: Callable[..., Any], settings: Settings, batch: Batch) -> Any:
     norm = {"linf": "Linf", "l2": "L2"}[batch.norm]
-    fitting = {"eps": batch.eps, "norm": norm, "n_classes": batch.num_classes}
-    return cls(batch.model, **{**_taken(fitting, known), **given})(batch.x, batch.y)
+    attack = cls(batch.model, **settings(eps=batch.eps, norm=norm, n_classes=batch.num_classes))
+    return attack(batch.x, batch.y)
 
 
-def _ask_foolbox(cls: Callable[..., Any], given: Mapping[str, Any], known: list[str], batch: Batch) -> Any:
-    foolbox = _package("foolbox", "foolbox")
+def _ask_foolbox(cls: Callable[..., Any], settings: Settings, batch: Batch) -> Any:
+    foolbox = importlib.import_module("foolbox")
     model = foolbox.PyTorchModel(batch.model, bounds=(0, 1), device=batch.x.device)
     criterion = foolbox.criteria.Misclassification(batch.y)
-    _, points, _ = cls(**given)(model, batch.x, criterion, epsilons=batch.eps)
+    _, points, _ = cls(**settings())(model, batch.x, criterion, epsilons=batch.eps)
     return points
 
 
-def _ask_art(cls: Callable[..., Any], given: Mapping[str, Any], known: list[str], batch: Batch) -> Any:
-    classifier = _package("art", "art.estimators.classification").PyTorchClassifier(
+def _ask_art(cls: Callable[..., Any], settings: Settings, batch: Batch) -> Any:
+    classifier = importlib.import_module("art.estimators.classification").PyTorchClassifier(
         model=batch.model,
         loss=nn.CrossEntropyLoss(),
         input_shape=tuple(batch.x.shape[1:]),
@@ -200,17 +202,12 @@ def _ask_art(cls: Callable[..., Any], given: Mapping[str, Any], known: list[str]
     )
     norm = {"linf": np.inf, "l2": 2}[batch.norm]
     fitting = {"eps": batch.eps, "eps_step": batch.eps / 4, "norm": norm, "batch_size": len(batch.x), "verbose": False}
-    attack = cls(classifier, **{**_taken(fitting, known), **given})
+    attack = cls(classifier, **settings(**fitting))
     return attack.generate(x=batch.x.cpu().numpy(), y=batch.y.cpu().numpy())
 
 
-def _ask_function(function: Callable[..., Any], given: Mapping[str, Any], known: list[str], batch: Batch) -> Any:
-    fitting = {"eps": batch.eps, "norm": batch.norm}
-    return function(batch.model, batch.x, batch.y, **{**_taken(fitting, known), **given})
-
-
-def _taken(fitting: Mapping[str, Any], known: list[str]) -> dict[str, Any]:
-    return {key: value for key, value in fitting.items() if key in known}
+def _ask_function(function: Callable[..., Any], settings: Settings, batch: Batch) -> Any:
+    return function(batch.model, batch.x, batch.y, **settings(eps=batch.eps, norm=batch.norm))
 
 
 @dataclass(frozen=True)
@@ -224,19 +221,13 @@ class Library:
     module: str
     leading: int
     needs_gradient: Callable[[Any], bool]
-    ask: Callable[[Callable[..., Any], Mapping[str, Any], list[str], Batch], Any]
+    ask: Callable[[Callable[..., Any], Settings, Batch], Any]
 
     def attack(self, name: str) -> Callable[..., Any]:
-        module = _package(self.package, self.module)
-        known = {
-            key: value
-            for key, value in vars(module).items()
-            if inspect.isclass(value) and not inspect.isabstract(value) and not key.startswith("_")
-        }
-        if name not in known:
-            raise unknown(f"attack of {self.package}", name, known)
-        found: Callable[..., Any] = known[name]
-        return found
+        module = package(self.package, f"attacks of {self.package} need", self.module)
+        classes = dict(inspect.getmembers(module, inspect.isclass))
+        known = {key: cls for key, cls in classes.items() if not inspect.isabstract(cls) and not key.startswith("_")}
+        return lookup(f"attack of {self.package}", name, known)
 
 
 # Attacks that only read the model's answers; the classes of these libraries do not say so themselves.
@@ -262,21 +253,15 @@ _LIBRARIES = {
     "foolbox": Library("foolbox", "foolbox.attacks", 0, _not_named(_FOOLBOX_WITHOUT), _ask_foolbox),
     "art": Library("art", "art.attacks.evasion", 1, _art_needs_gradient, _ask_art),
 }
-
-
-def _package(name: str, module: str) -> Any:
-    return package(name, f"attacks of {name} need", module)
+_FUNCTIONS = Library("", "", 3, lambda function: bool(getattr(function, _NEEDS_GRADIENT, True)), _ask_function)
 
 
 def _value(text: str) -> Any:
     """A setting as Python writes it, a fraction such as 8/255, or text."""
-    if text in ("true", "false", "none"):
-        text = text.capitalize()
-    with contextlib.suppress(ValueError, SyntaxError):
-        return ast.literal_eval(text)
+    value = literal(text)
     with contextlib.suppress(UserError):
-        return specs.number(text)
-    return text
+        return specs.number(text) if isinstance(value, str) else value
+    return value
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from classwise.attacks.attack import Attack, Model, Rows, select
-from classwise.core import rng, spec
+from classwise.core import rng
 from classwise.core.losses import margin
 from classwise.core.spec import Bounds, Count, Positive, Steps
 from classwise.core.threat import Ball, choose
@@ -48,9 +48,6 @@ class Nattack(Attack):
 
     needs_gradient = False
     slow = True
-
-    def __post_init__(self) -> None:
-        spec.validate_fields(self)
 
     @property
     def steps(self) -> int:

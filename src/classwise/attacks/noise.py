@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 
 from classwise.attacks.attack import Attack, Model, Rows
-from classwise.core import rng, spec
+from classwise.core import rng
 from classwise.core.spec import Steps
 from classwise.core.threat import Ball, wide
 
@@ -24,9 +24,6 @@ class Noise(Attack):
     where: Literal["uniform", "boundary"] = "uniform"
 
     needs_gradient = False
-
-    def __post_init__(self) -> None:
-        spec.validate_fields(self)
 
     @property
     def steps(self) -> int:

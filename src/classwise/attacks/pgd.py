@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from classwise.attacks.attack import Attack, Model, Rows, value_and_gradient
-from classwise.core import rng, spec
+from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.losses import cross_entropy
 from classwise.core.spec import Count, Natural, Positive, Steps
@@ -45,9 +45,6 @@ class Pgd(Attack):
     clamp: bool = True
     target: Natural | Literal["random", "likely", "unlikely"] | None = None
     eot: Count = 1
-
-    def __post_init__(self) -> None:
-        spec.validate_fields(self)
 
     def loss(self, z: Tensor, y: Tensor) -> Tensor:
         """What is ascended, per example."""

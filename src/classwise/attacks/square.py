@@ -25,11 +25,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from classwise.attacks.attack import Attack, Model, Rows
-from classwise.core import rng, spec
+from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.losses import margin
 from classwise.core.spec import Count, PositiveShare, Steps
-from classwise.core.threat import L2, Ball, Norm
+from classwise.core.threat import L2, Ball, Norm, choose, wide
 
 _HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # last query before p is halved, of 10,000
 _SCHEDULE = 10_000
@@ -50,9 +50,6 @@ class Square(Attack):
     needs_gradient = False
     supports = ("linf", "l2")
 
-    def __post_init__(self) -> None:
-        spec.validate_fields(self)
-
     @property
     def steps(self) -> int:
         return self.queries + 1
@@ -69,8 +66,7 @@ class Square(Attack):
         with torch.no_grad():
             z = model(rows["x_adv"])
         reached = margin(z, rows["y"]).to(rows["margin"].dtype)
-        better = _on_images(reached > rows["margin"])
-        x_best = torch.where(better, rows["x_adv"], rows["x_best"])
+        x_best = choose(reached > rows["margin"], rows["x_adv"], rows["x_best"])
         rows = {**rows, "x_best": x_best, "margin": torch.maximum(reached, rows["margin"]), "logits": z}
         x_adv = {"linf": self._repaint, "l2": self._refill}[ball.name](rows)
         return {**rows, "x_adv": x_adv, "t": rows["t"] + 1}
@@ -145,17 +141,12 @@ def _sign(u: Tensor) -> Tensor:
 
 def _signed(x: Tensor, eps: Tensor, u: Tensor) -> Tensor:
     """x ± ε inside [0,1]; `u`, broadcast over x, decides the sign."""
-    return (x + _on_images(eps) * _sign(u).to(x.dtype)).clamp_(0, 1)
+    return (x + wide(eps, x) * _sign(u).to(x.dtype)).clamp_(0, 1)
 
 
 def _on_sphere(x: Tensor, delta: Tensor, eps: Tensor) -> Tensor:
     """x + ε·δ/‖δ‖₂, then into [0,1]."""
-    return (x + delta * _on_images(eps / L2.norm(delta).clamp_min(1e-12))).clamp_(0, 1)
-
-
-def _on_images(value: Tensor) -> Tensor:
-    """One value per example, to broadcast over images."""
-    return value[:, None, None, None]
+    return (x + delta * wide(eps / L2.norm(delta).clamp_min(1e-12), x)).clamp_(0, 1)
 
 
 def _floored(length: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from classwise import attacks
-from classwise.attacks.attack import Attack, Model, OneShot, Rows, final_point, finished, initial_rows, select
+from classwise.attacks.attack import Attack, Model, OneShot, Rows, final_point, initial_rows, run, select
 from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.core.threat import Ball
@@ -74,7 +74,7 @@ class Transfer(OneShot):
     needs_gradient = False
 
     def __post_init__(self) -> None:
-        spec.validate_fields(self)
+        super().__post_init__()
         # One way of writing each, that of run folders, so that the same attack is the same however it was given.
         for name in ("model", "weights"):
             if (text := getattr(self, name)) is not None:
@@ -88,7 +88,7 @@ class Transfer(OneShot):
         if len(attacks_in(self.attack)) != 1 or isinstance(self.crafting, Transfer):
             raise UserError(f"transfer crafts with one attack, such as pgd-20; got attack={self.attack}.")
         self.named()
-        if self.store is not None and not all(_has_fingerprint(model) for model in self.surrogates):
+        if self.store is not None and not all(Surrogate.of(model).fingerprint for model in self.surrogates):
             raise UserError("store needs surrogates that are torch modules: their weights say which points are theirs.")
 
     @property
@@ -162,10 +162,7 @@ def crafted(attack: Attack, model: Model, rows: Rows, ball: Ball) -> Tensor:
     """The points the attack ends with on `model`, from the examples' own random numbers."""
     attack.require_norm(ball.name)
     own = initial_rows(rows["x"], rows["y"], rows["eps"], rows["key"], rows["restart"] % attack.restarts)
-    own = attack.begin(model, own, ball)
-    while not finished(own, attack.steps).all():
-        own = attack.advance(model, own, ball)
-    return final_point(own)
+    return final_point(run(attack, model, own, ball))
 
 
 def _fingerprint(model: nn.Module) -> str:
@@ -176,10 +173,6 @@ def _fingerprint(model: nn.Module) -> str:
         if isinstance(tensor, Tensor):
             whole.update(_array(tensor).tobytes())
     return whole.hexdigest()[:16]
-
-
-def _has_fingerprint(model: Model) -> bool:
-    return isinstance(model, Surrogate) and bool(model.fingerprint)
 
 
 def _array(tensor: Tensor) -> np.ndarray[Any, Any]:

@@ -56,9 +56,11 @@ def audit_by(config: AuditConfig, loaded: nn.Module | None = None) -> Audit:
             exact, seed = dataclasses.replace(job.attack_copy, amp=None), config.attacks.seed
             slices = landscape(exact, job.images, config.output.landscape, job.threat, seed=seed, device=job.device)
             AuditFolder(folder).write_table("landscape", slices)
+        slower = "Results are unaffected; the audit is only slower."
+        findings += [Finding("not_folded", "info", f"Acceleration: {n}.", slower) for n in job.attack_copy.notes]
         result = Audit(
             records,
-            findings=(*findings, *map(_acceleration, job.attack_copy.notes)),
+            findings=tuple(findings),
             timing=_timing(records.meta.stats, time.perf_counter() - begin, job),
             config={} if folder is None else AuditFolder(folder).config(),
             folder=folder,
@@ -69,11 +71,6 @@ def audit_by(config: AuditConfig, loaded: nn.Module | None = None) -> Audit:
         if folder is not None:
             result.save(folder)
     return result
-
-
-def _acceleration(note: str) -> Finding:
-    remedy = "Results are unaffected; the audit is only slower."
-    return Finding("not_folded", "info", f"Acceleration: {note}.", remedy)
 
 
 def _timing(stats: Mapping[str, Mapping[str, float]], wall: float, job: evaluation.Evaluation) -> dict[str, Any]:

@@ -25,24 +25,36 @@ if TYPE_CHECKING:
 
 Amp = Literal["float16", "bfloat16"]
 
-# fmt: off
-# One setting a line: what it is, its default, what it means, and what is special about its option.
-
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPart(Part):
     """A model, to audit or to train."""
 
-    spec: Any = setting(REQUIRED, "Model spec, e.g. resnet-18, timm:NAME or net.py:make, or a checkpoint.", also="Or an nn.Module that takes images in [0,1] and returns logits, or a black box: a function of numpy images, a scikit-learn estimator, BlackBox.", flags="--model -m", name="model", kind=str)
-    weights: str | Path | None = setting(None, "Weights for the model.", flags="--weights -w", kind=Path)
-    normalize: Any = setting(None, "Normalising first layer: cifar10, imagenet, … or mean=…,std=….", also="Or (mean, std).", kind=str)
+    spec: Any = setting(
+        REQUIRED,
+        "Model spec, e.g. resnet-18, timm:NAME or net.py:make, or a checkpoint.",
+        also="Or an nn.Module that takes images in [0,1] and returns logits, or a black box: a function of "
+        "numpy images, a scikit-learn estimator, BlackBox.",
+        option="--model -m",
+        name="model",
+    )
+    weights: str | Path | None = setting(None, "Weights for the model.", option="--weights -w")
+    normalize: Any = setting(
+        None, "Normalising first layer: cifar10, imagenet, … or mean=…,std=….", also="Or (mean, std)."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataPart(Part):
     """Examples, to audit or to train on."""
 
-    name: Any = setting(REQUIRED, "Data set, e.g. cifar10 or folder:resize=32,crop=32.", also="Or tensors (x, y), a Dataset, a DataLoader, Images.", flags="--data -d", name="data", kind=str)
+    name: Any = setting(
+        REQUIRED,
+        "Data set, e.g. cifar10 or folder:resize=32,crop=32.",
+        also="Or tensors (x, y), a Dataset, a DataLoader, Images.",
+        option="--data -d",
+        name="data",
+    )
     limit: Count | None = setting(None, "At most this many examples.")
     per_class: Count | None = setting(None, "At most this many examples of each class.")
 
@@ -60,21 +72,29 @@ class AuditedModel(ModelPart):
 class AuditedData(DataPart):
     """The examples attacked."""
 
-    root: str | Path | None = setting(None, "Where data sets are; ./data by default.", kind=Path)
+    root: str | Path | None = setting(None, "Where data sets are; ./data by default.")
     split: str = setting("test", "Which split of the data set.")
     download: bool = setting(False, "Download the data set if it is not there.", recorded=False)
-    classes: Sequence[str | int] | None = setting(None, "Only these classes, e.g. cat,dog.", kind=str)
-    class_names: Sequence[str] | None = setting(None, "Names of the classes, where the data has none.", flags="")
+    classes: Sequence[str | int] | None = setting(None, "Only these classes, e.g. cat,dog.", takes=str)
+    class_names: Sequence[str] | None = setting(None, "Names of the classes, where the data has none.", option="")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThreatPart(Part):
     """The norm and the radius, or several of them."""
 
-    eps: Any = setting("8/255", "Radius, with pixels in [0,1]. Several, 2/255,4/255,8/255, give a curve: every attack at each, the smallest first; what one radius breaks is broken at every larger one.", also='Or one for each class, {"cat": "4/255", "*": "8/255"} with "*" for all others, or one for each example.', flags="--eps -e", kind=str)
+    eps: Any = setting(
+        "8/255",
+        "Radius, with pixels in [0,1]. Several, 2/255,4/255,8/255, give a curve: every attack at each, the "
+        "smallest first; what one radius breaks is broken at every larger one.",
+        also='Or one for each class, {"cat": "4/255", "*": "8/255"} with "*" for all others, or one for each example.',
+        option="--eps -e",
+    )
     norm: Norm = setting("linf", "Norm of the ball: linf or l2.")
-    eps_grid: Annotated[int, Bounds(least=2)] | None = setting(None, "A curve of this many equal steps up to eps.", mode="audit")
-    class_eps: Sequence[str] = setting((), "Another radius for one class: cat=4/255; repeatable.", python=False, kind=list[str])
+    eps_grid: Annotated[int, Bounds(least=2)] | None = setting(
+        None, "A curve of this many equal steps up to eps.", mode="audit"
+    )
+    class_eps: Sequence[str] = setting((), "Another radius for one class: cat=4/255; repeatable.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,10 +108,32 @@ class ThreatPart(Part):
 class AttackPart(Part):
     """The attacks, and which of their points count."""
 
-    attacks: Any = setting("pgd-20", "Attack spec, by default pgd-20, e.g. pgd:steps=20,step=2/255,restarts=5, or @FILE.toml with a table for each; repeatable.", also="Or an attack object, or a list.", flags="--attack -a", kind=list[str])
-    protocol: Protocol = setting("any", "any (early stopping): robust if no point tried breaks it. final (last iterate): all steps on all examples, and the last point is judged, as in the papers' tables.", mode="audit")
-    coverage: Coverage | None = setting(None, "all: every attack on every example. survivors: only on those that no earlier attack broke. By default all, but survivors for a suite such as autoattack.", mode="audit")
-    distances: bool = setting(False, "Attacks that minimise the distance continue inside the ball and record it: robustness at any radius from one run.", mode="audit")
+    attacks: Any = setting(
+        "pgd-20",
+        "Attack spec, by default pgd-20, e.g. pgd:steps=20,step=2/255,restarts=5, or @FILE.toml with a "
+        "table for each; repeatable.",
+        also="Or an attack object, or a list.",
+        option="--attack -a",
+        takes=list[str],
+    )
+    protocol: Protocol = setting(
+        "any",
+        "any (early stopping): robust if no point tried breaks it. final (last iterate): all steps on all "
+        "examples, and the last point is judged, as in the papers' tables.",
+        mode="audit",
+    )
+    coverage: Coverage | None = setting(
+        None,
+        "all: every attack on every example. survivors: only on those that no earlier attack broke. By "
+        "default all, but survivors for a suite such as autoattack.",
+        mode="audit",
+    )
+    distances: bool = setting(
+        False,
+        "Attacks that minimise the distance continue inside the ball and record it: robustness at any "
+        "radius from one run.",
+        mode="audit",
+    )
     eot: Count = setting(1, "Draws to average gradients over, for randomised models.")
     seed: Seed = setting(0, "Of random starts and subsets.")
 
@@ -107,44 +149,56 @@ class ConfidencePart(Part):
 class StatisticsPart(ConfidencePart):
     """The confidence level, and the search for the worst class."""
 
-    find_worst: bool = setting(False, "Only find the worst class, attacking as few images as that takes.", python=False, recorded=True)
-    tolerance: Annotated[float, Bounds(least=0, below=1, note="0.02 is two percentage points.")] = setting(0.0, "Stop the search once the classes left are this close, e.g. 0.02.", mode="find_worst")
+    find_worst: bool = setting(False, "Only find the worst class, attacking as few images as that takes.")
+    tolerance: Annotated[float, Bounds(least=0, below=1, note="0.02 is two percentage points.")] = setting(
+        0.0, "Stop the search once the classes left are this close, e.g. 0.02.", mode="find_worst"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResourcesPart(Part):
     """What it runs on."""
 
-    batch_size: Count | None = setting(None, "Examples in a batch; by default chosen for the model and device.", flags="--batch-size -b")
+    batch_size: Count | None = setting(
+        None, "Examples in a batch; by default chosen for the model and device.", option="--batch-size -b"
+    )
     workers: Count | None = setting(None, "Batches in flight at once on a CPU; its threads by default.")
-    device: Any = setting(None, "cpu, cuda, cuda:1, mps; by default the best there is.", kind=str)
+    device: Any = setting(None, "cpu, cuda, cuda:1, mps; by default the best there is.")
     amp: Amp | None = setting(None, "float16 or bfloat16 gradient passes, on a GPU; the judging model stays float32.")
-    fold: bool = setting(True, "Fold batch-norm for the gradient passes.", flags="--fold/--no-fold")
+    fold: bool = setting(True, "Fold batch-norm for the gradient passes.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputPart(Part):
     """What is written and shown."""
 
-    out: str | Path | None = setting(None, "Run folder; the same command resumes where it stopped.", flags="--out -o", kind=Path, recorded=False)
+    out: str | Path | None = setting(
+        None, "Run folder; the same command resumes where it stopped.", option="--out -o", recorded=False
+    )
     overwrite: bool = setting(False, "Begin the run folder from scratch.", recorded=False)
-    save_adversarial: bool = setting(False, "Keep the adversarial images, exact and rounded to 8 bits, in the run folder.", mode="audit")
-    landscape: Natural | None = setting(None, "Write a slice of the loss around this many images into the run folder.", mode="audit")
-    probs: bool | None = setting(None, "Keep all probabilities; by default up to 100 classes.", flags="--probs/--no-probs", mode="audit")
-    csv: str | Path | None = setting(None, "Write the class table as CSV.", python=False, kind=Path)
-    as_json: bool = setting(False, "Print the summary as JSON instead of tables.", flags="--json", python=False)
-    progress: bool | None = setting(None, "Show progress; by default on a terminal.", flags="--progress/--no-progress", recorded=False)
+    save_adversarial: bool = setting(
+        False, "Keep the adversarial images, exact and rounded to 8 bits, in the run folder.", mode="audit"
+    )
+    landscape: Natural | None = setting(
+        None, "Write a slice of the loss around this many images into the run folder.", mode="audit"
+    )
+    probs: bool | None = setting(None, "Keep all probabilities; by default up to 100 classes.", mode="audit")
+    csv: str | Path | None = setting(None, "Write the class table as CSV.", recorded=False)
+    as_json: bool = setting(False, "Print the summary as JSON instead of tables.", option="--json", recorded=False)
+    progress: bool | None = setting(None, "Show progress; by default on a terminal.", recorded=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GatePart(Part):
     """What must hold."""
 
-    require: Sequence[str] = setting((), "Exit 1 unless this holds, e.g. worst>=0.25; repeatable.", mode="audit", python=False, kind=list[str])
-    confident: bool = setting(False, "Ask requirements of the interval's bound.", mode="audit", python=False)
-    junit: str | Path | None = setting(None, "Write the requirements' results as JUnit XML.", mode="audit", python=False, kind=Path)
-
-# fmt: on
+    require: Sequence[str] = setting(
+        (), "Exit 1 unless this holds, e.g. worst>=0.25; repeatable.", mode="audit", recorded=False
+    )
+    confident: bool = setting(False, "Ask requirements of the interval's bound.", mode="audit", recorded=False)
+    junit: str | Path | None = setting(
+        None, "Write the requirements' results as JUnit XML.", mode="audit", recorded=False
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,9 @@
 """`find_worst`: name the least robust class without attacking every image.
 
 One clean pass over all images; what is misclassified is broken already, at no cost. Of the rest each class is attacked
-in random order, in rounds, and leaves the race once it surely is not the worst
-(`classwise.stats.confidence_sequences`). The first rounds
-are small, since most classes are far from the worst and leave early; later ones grow with what a class has had, so that
-looks stay rare and batches full.
+in random order, in rounds, and leaves the race once it surely is not the worst (`stats.confidence_sequences`). The
+first rounds are small, since most classes are far from the worst and leave early; later ones grow with what a class has
+had, so that looks stay rare and batches full.
 
 What was attacked is kept image by image in the run folder. The rounds follow from the outcomes alone, so the same
 command resumes after a kill, and one with another confidence or tolerance uses what is there.
@@ -65,27 +64,21 @@ def search_by(config: AuditConfig) -> SearchResult:
     begin, folder = time.perf_counter(), config.folder
     confidence, tolerance = config.statistics.confidence, config.statistics.tolerance
     with prepared(config) as (job, findings):
-        clean = _clean(job, config.output.progress)
+        with progress_bar(len(job.images), [CLEAN], config.output.progress) as report:
+            clean = run.evaluate(dataclasses.replace(job, attacks={}, report=report))
         state, records = _race(job, clean, confidence, tolerance, config.output.progress)
-        seconds = time.perf_counter() - begin
         found = SearchResult(
             state=state,
             records=records,
             confidence=confidence,
             tolerance=tolerance,
             findings=tuple(findings),
-            seconds=seconds,
+            seconds=time.perf_counter() - begin,
             folder=folder,
         )
         if folder is not None:
             found.save(folder)
     return found
-
-
-def _clean(job: evaluation.Evaluation, progress: bool | None) -> Records:
-    """The clean row of every image, in their order."""
-    with progress_bar(len(job.images), [CLEAN], progress) as report:
-        return run.evaluate(dataclasses.replace(job, attacks={}, report=report))
 
 
 def _race(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,37 +16,14 @@ from classwise.attacks.attack import Attack
 from classwise.attacks.transfer import Transfer
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Array
-from classwise.core.spec import Count, convert, items, number, written
+from classwise.core.spec import items, number, written
 from classwise.core.threat import Norm, Threat
-from classwise.data import load as load_data
+from classwise.core.toml import tomllib
 from classwise.data.images import Images
-from classwise.data.tensors import from_user
 from classwise.models import check_model, load_model
 from classwise.models.check import move_to
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 Eps: TypeAlias = float | str | Mapping[str, float | str] | Sequence[float | str] | Tensor | Array
-
-
-def images_of(
-    data: Any,
-    *,
-    root: str | Path | None = None,
-    split: str = "test",
-    download: bool = False,
-    num_classes: int | None = None,
-    class_names: Sequence[str] | None = None,
-) -> Images:
-    """The images that a spec names, or those given."""
-    num_classes = convert(num_classes, Count | None, "num_classes")
-    if isinstance(data, str):
-        images = load_data(data, root=root, split=split, download=download)
-        return images if class_names is None else dataclasses.replace(images, class_names=tuple(class_names))
-    return from_user(data, num_classes, class_names)
 
 
 def module_of(
@@ -111,21 +87,11 @@ def with_surrogates(attacks: Mapping[str, Attack], images: Images, device: torch
     """The attacks, with the models that transfer attacks craft on loaded."""
 
     def load(spec: str, weights: str | None) -> nn.Module:
-        channels = images.batch(np.arange(1))[0].shape[1]
-        model = load_model(
-            spec, weights=weights, num_classes=images.num_classes, in_channels=channels, device=device
-        ).requires_grad_(False)
+        model = module_of(spec, images, weights=weights, device=device).requires_grad_(False)
         check_model(model, images.batch(np.arange(min(2, len(images))))[0].to(device), images.num_classes)
         return model
 
     return {n: a.with_surrogates(load) if isinstance(a, Transfer) else a for n, a in attacks.items()}
-
-
-def spec_of(given: Any, module: nn.Module) -> str:
-    """What a run folder says of the model: its spec, the name of its class, or what a black box says of itself."""
-    if getattr(module, "black_box", False):
-        return str(module.identity)
-    return type(given).__name__ if isinstance(given, nn.Module) else str(given)
 
 
 def default_device() -> torch.device:

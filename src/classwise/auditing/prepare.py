@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -13,27 +13,18 @@ from torch import nn
 
 from classwise import attacks as attack_files
 from classwise.attacks.attack import Attack
-from classwise.auditing import sanity
+from classwise.auditing import inputs, sanity
 from classwise.auditing.config import AuditConfig
-from classwise.auditing.inputs import (
-    attacks_of,
-    device_of,
-    expanded,
-    grid,
-    images_of,
-    module_of,
-    radii,
-    with_names,
-    with_surrogates,
-)
 from classwise.auditing.recorded import in_folder
 from classwise.core.errors import UserError
-from classwise.core.meta import AttackInfo, Coverage, Meta
+from classwise.core.meta import Coverage, Meta
 from classwise.core.records import CLEAN, MOST_PROBS
 from classwise.core.run_lock import writing
 from classwise.core.trust import trusting
 from classwise.core.version import __version__
+from classwise.data import load as load_data
 from classwise.data.images import Images
+from classwise.data.tensors import from_user
 from classwise.engine import evaluation
 from classwise.engine.attack_copy import AttackCopy, accelerate
 from classwise.engine.batch_size import at_most, choose_batch, choose_workers
@@ -51,12 +42,12 @@ def prepared(
     loaded: the model of the config, where it is loaded already.
     """
     wanted = config.attacks
-    config = dataclasses.replace(config, attacks=dataclasses.replace(wanted, attacks=expanded(wanted.attacks)))
+    config = dataclasses.replace(config, attacks=dataclasses.replace(wanted, attacks=inputs.expanded(wanted.attacks)))
     eot = wanted.eot if wanted.eot > 1 else None
-    attacks = attacks_of(config.attacks.attacks, eot=eot, minimal=wanted.distances or None)
+    attacks = inputs.attacks_of(config.attacks.attacks, eot=eot, minimal=wanted.distances or None)
     if config.statistics.find_worst and not attacks:
         raise UserError("the clean images need no search: audit with --attack clean shows the worst class at once.")
-    curve = grid(config.threat.eps, config.threat.eps_grid, config.threat.norm)
+    curve = inputs.grid(config.threat.eps, config.threat.eps_grid, config.threat.norm)
     with writing(config.output.out):
         images = examples(config)
         with trusting(config.model.trust):
@@ -68,22 +59,19 @@ def prepared(
 
 def examples(config: AuditConfig) -> Images:
     """The examples that a config asks for."""
-    part = config.data
-    images = images_of(
-        part.name,
-        root=part.root,
-        split=part.split,
-        download=part.download,
-        num_classes=config.model.num_classes,
-        class_names=part.class_names,
-    )
+    part, names = config.data, config.data.class_names
+    if isinstance(part.name, str):
+        images = load_data(part.name, part.root, part.split, part.download)
+        images = images if names is None else dataclasses.replace(images, class_names=tuple(names))
+    else:
+        images = from_user(part.name, config.model.num_classes, names)
     return images.subset(part.limit, part.per_class, part.classes, config.attacks.seed)
 
 
 def module_by(config: AuditConfig, images: Images) -> nn.Module:
     """The model that a config asks for, on its device."""
     part = config.model
-    return module_of(
+    return inputs.module_of(
         part.spec,
         images,
         weights=part.weights,
@@ -120,22 +108,24 @@ def _prepare(
 ) -> tuple[evaluation.Evaluation, list[Finding]]:
     """Check model and data against each other, look for findings, and decide how the work is done."""
     resources, seed, eot, norm = config.resources, config.attacks.seed, config.attacks.eot, config.threat.norm
-    device = device_of(model)
+    device = inputs.device_of(model)
     if resources.amp and device.type == "cpu":
         raise UserError(
             f"amp={resources.amp} is for GPUs: reduced precision on a CPU is slow and on some CPUs unsupported."
         )
     example = images.batch(np.arange(min(8, len(images))))[0].to(device)
-    images = with_names(images, check_model(model, example))
-    attacks = with_surrogates(attacks, images, device)
+    images = inputs.with_names(images, check_model(model, example))
+    attacks = inputs.with_surrogates(attacks, images, device)
     attacks = {name: attack.for_classes(images.num_classes) for name, attack in attacks.items()}
     black_box = getattr(model, "black_box", False)
     if black_box:
         _require_gradient_free(attacks)
-    threat, base = radii(max(curve.values()) if curve else config.threat.eps, images, norm)
+    threat, base = inputs.radii(max(curve.values()) if curve else config.threat.eps, images, norm)
     sample = sanity.draw_sample(model, images, device, seed)
     findings = sanity.inspect(model, sample, attacks, threat, was_training, eot)
-    _stop_if_hopeless(findings, config.model.force)
+    for finding in findings:
+        if finding.code == "input_range" and not config.model.force:
+            raise UserError(f"{finding.what} {finding.remedy} (force=True or --force audits it all the same.)")
     randomised = any(finding.code == "randomised" for finding in findings)
     attack_copy = (
         AttackCopy(model=model) if black_box else accelerate(model, example, fold=resources.fold and not randomised)
@@ -147,8 +137,11 @@ def _prepare(
     if not black_box:  # those have a batch size of their own
         attack_copy = dataclasses.replace(attack_copy, most=room, amp=resources.amp)
     infos = evaluation.attack_infos(attacks, config.attacks.protocol, coverage_of(config))
-    if config.statistics.find_worst:
-        infos = {name: info if name == CLEAN else _searched(info) for name, info in infos.items()}
+    if config.statistics.find_worst:  # only some examples are attacked: no audit may resume in the search's run folder
+        marked = {name: {**info.settings, "find_worst": True} for name, info in infos.items() if name != CLEAN}
+        infos |= {name: dataclasses.replace(infos[name], settings=own) for name, own in marked.items()}
+    versions = {"classwise": __version__, "torch": torch.__version__, "numpy": np.__version__}
+    versions["python"] = platform.python_version()
     probs = config.output.probs
     job = evaluation.Evaluation(
         model=model,
@@ -164,7 +157,7 @@ def _prepare(
             eps=threat.eps,
             seed=seed,
             attacks=infos,
-            versions=_versions(),
+            versions=versions,
         ),
         plan=evaluation.BatchPlan(batch, len(images), workers),
         device=device,
@@ -176,11 +169,6 @@ def _prepare(
     return evaluation.along(job, curve) if curve else job, findings
 
 
-def _searched(info: AttackInfo) -> AttackInfo:
-    """Its rows say that only some examples were attacked, so that no audit resumes in the run folder of a search."""
-    return dataclasses.replace(info, settings={**info.settings, "find_worst": True})
-
-
 def _require_gradient_free(attacks: Mapping[str, Attack]) -> None:
     for name, attack in attacks.items():
         if attack.needs_gradient:
@@ -189,18 +177,3 @@ def _require_gradient_free(attacks: Mapping[str, Attack]) -> None:
                 f"{name} needs the gradient of the model, and a black box has none. Attacks that need only its "
                 f"answers: {', '.join(able)}."
             )
-
-
-def _stop_if_hopeless(findings: Sequence[Finding], force: bool) -> None:
-    for finding in findings:
-        if finding.code == "input_range" and not force:
-            raise UserError(f"{finding.what} {finding.remedy} (force=True or --force audits it all the same.)")
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "classwise": __version__,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }

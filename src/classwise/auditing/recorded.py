@@ -18,9 +18,8 @@ from torch import nn
 from classwise import attacks as attack_files
 from classwise.auditing.config import AuditConfig
 from classwise.auditing.fingerprints import fingerprint_data, fingerprint_model
-from classwise.auditing.inputs import spec_of
 from classwise.core.errors import UserError
-from classwise.core.meta import AttackInfo, Coverage
+from classwise.core.meta import Coverage
 from classwise.core.records import digest
 from classwise.core.run_config import check_same, damaged
 from classwise.core.run_folder import AuditFolder
@@ -90,7 +89,7 @@ def in_folder(job: evaluation.Evaluation, settings: AuditConfig, coverage: Cover
             "classes": list(job.images.class_names),
             "fingerprint": fingerprint_data(job.images),
         },
-        "attacks": {name: _described(info) for name, info in job.meta.attacks.items()},
+        "attacks": {name: {**info.settings, "eps": info.eps} for name, info in job.meta.attacks.items()},
         "command": command(settings, job.images),
         "versions": dict(job.meta.versions),
     }
@@ -105,8 +104,11 @@ def in_folder(job: evaluation.Evaluation, settings: AuditConfig, coverage: Cover
     return dataclasses.replace(job, folder=run, plan=plan)
 
 
-def _described(info: AttackInfo) -> dict[str, Any]:
-    return {**info.settings, "eps": info.eps} if info.eps is not None else dict(info.settings)
+def spec_of(given: Any, module: nn.Module) -> str:
+    """The model's spec, the name of its class, or what a black box says of itself."""
+    if getattr(module, "black_box", False):
+        return str(module.identity)
+    return type(given).__name__ if isinstance(given, nn.Module) else str(given)
 
 
 def _text(value: Any) -> str | None:

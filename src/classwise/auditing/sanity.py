@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
@@ -30,8 +31,6 @@ _FEW = 16  # of them, where an attack is tried out
 _STEPS = 5  # of the attack whose loss is watched, at most
 _UNBOUNDED = Pgd(steps=40, step=0.1)  # with a radius of 1 it reaches every image there is, several times over
 _MAY_SURVIVE = 0.05  # of the images, and never a single one, before we speak up
-
-
 _TRAINED_OTHERWISE = (_NormBase, _DropoutNd, nn.RReLU, nn.RNNBase, nn.MultiheadAttention)  # than they evaluate
 
 
@@ -47,29 +46,22 @@ class Sample:
 
 def draw_sample(model: nn.Module, images: Images, device: torch.device, seed: int) -> Sample:
     some = images.subset(limit=_MOST, per_class=_PER_CLASS, seed=seed)
-    x, y = some.batch(np.arange(len(some)))
-    x, y = x.to(device), y.to(device)
+    x, y = (part.to(device) for part in some.batch(np.arange(len(some))))
     with torch.no_grad():
         logits = model(x)
     return Sample(x, y, logits, images.class_names)
 
 
 def inspect(
-    model: nn.Module,
-    sample: Sample,
-    attacks: Mapping[str, Attack],
-    threat: Threat,
-    was_training: bool,
-    eot: int,
+    model: nn.Module, sample: Sample, attacks: Mapping[str, Attack], threat: Threat, was_training: bool, eot: int
 ) -> list[Finding]:
     """Every finding about the model on the sample, and about the first attack, with the (largest) radius of the audit.
 
     `model` is in eval mode; `was_training` says how it came.
     """
-    findings = [*_train_mode(was_training), *_range(model, sample), *_probabilities(sample)]
-    findings += _other_threat(model, threat)
     randomised = list(_randomised(model, sample, eot))
-    findings += randomised
+    findings = [*_train_mode(was_training), *_range(model, sample), *_probabilities(sample)]
+    findings += [*_other_threat(model, threat), *randomised]
     gradient = None if getattr(model, "black_box", False) else _gradient(model, sample)
     if gradient is not None:
         findings += _zero_gradients(gradient, sample)
@@ -169,15 +161,9 @@ def _zero_gradients(gradient: Tensor, sample: Sample) -> Iterator[Finding]:
     dead = (gradient.flatten(1).abs().amax(1) == 0).cpu().numpy()
     if not dead.any():
         return
-    labels = sample.y.cpu().numpy()
-    shares = {
-        name: dead[labels == number].mean()
-        for number, name in enumerate(sample.class_names)
-        if (labels == number).any()
-    }
-    worst = ", ".join(
-        f"{name} {percent(share, 0)}" for name, share in sorted(shares.items(), key=lambda s: -s[1])[:3] if share
-    )
+    shares = pd.Series(dead).groupby(sample.y.cpu().numpy()).mean().sort_values(ascending=False, kind="stable")
+    most = [(sample.class_names[label], shares[label]) for label in shares.index.tolist()[:3] if shares[label]]
+    worst = ", ".join(f"{name} {percent(share, 0)}" for name, share in most)
     yield Finding(
         "zero_gradient",
         "error",
@@ -197,13 +183,12 @@ def _gradient(model: nn.Module, sample: Sample) -> Tensor:
 
 
 def _zero_radius(model: nn.Module, sample: Sample, attack: Attack, ball: Ball) -> Iterator[Finding]:
-    few = torch.arange(len(sample.y), device=sample.y.device) < _FEW
-    rows = _begun(attack, model, sample, few, 0.0, ball)
+    rows = _begun(attack, model, sample, slice(_FEW), 0.0, ball)
     if attack.steps:
         rows = attack.advance(model, rows, ball)
     x_adv = final_point(rows)
     with torch.no_grad():
-        differing = model(x_adv).argmax(1) != sample.logits[few].argmax(1)
+        differing = model(x_adv).argmax(1) != sample.logits[:_FEW].argmax(1)
     if differing.any():
         yield Finding(
             "zero_radius",
@@ -237,8 +222,7 @@ def _unbounded(model: nn.Module, sample: Sample) -> Iterator[Finding]:
 
 def _loss(model: nn.Module, sample: Sample, attack: Attack, threat: Threat) -> Iterator[Finding]:
     """Whether cross entropy is higher where the attack ends than where it begins."""
-    few = torch.arange(len(sample.y), device=sample.y.device) < _FEW
-    rows = _begun(attack, model, sample, few, threat.eps, threat.ball)
+    rows = _begun(attack, model, sample, slice(_FEW), threat.eps, threat.ball)
     if "best" in rows:  # it looks for the nearest error, not for the largest loss
         return
     first = rows["x_adv"]
@@ -256,7 +240,7 @@ def _loss(model: nn.Module, sample: Sample, attack: Attack, threat: Threat) -> I
         )
 
 
-def _begun(attack: Attack, model: nn.Module, sample: Sample, which: Tensor, eps: float, ball: Ball) -> Rows:
+def _begun(attack: Attack, model: nn.Module, sample: Sample, which: Tensor | slice, eps: float, ball: Ball) -> Rows:
     """The attack's rows for some images of the sample, before the first step."""
     x, y = sample.x[which], sample.y[which]
     keys = rng.keys_from(torch.Generator().manual_seed(0), len(x), x.device)

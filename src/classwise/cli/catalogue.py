@@ -1,10 +1,9 @@
-"""The commands list, demo and serve: wiring only."""
+"""The commands list and serve: wiring only."""
 
 from __future__ import annotations
 
 import importlib
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -35,16 +34,6 @@ def list_(
         settings = f"\n[dim]{escape(about['settings'])}[/]" if about["settings"] else ""
         table.add_row(f"[bold]{escape(name)}[/]", escape(about["what"]) + settings)
     Console().print(table)
-
-
-def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where checkpoints and run folders go.")] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option("--seed", help="Of training and attack.")] = 0,
-) -> None:
-    """Fit a small network on embedded digits, normally and adversarially, and audit both. Takes a minute."""
-    from classwise.cli import demo as example
-
-    example.run(out, seed)
 
 
 def serve(context: typer.Context) -> None:

@@ -10,19 +10,23 @@ minute on two CPU cores.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
-
-from classwise.results.audit_result import Audit
-from classwise.show import terminal
-from classwise.show.page import build as build_page
-from classwise.training.train import train
 
 RECIPES = {"standard": "desk/digits/standard", "adversarial": "desk/digits/madry"}
 
 
-def run(out: Path, seed: int = 0) -> dict[str, Audit]:
-    """Train both, audit both, make the page of it; run folders of trainings and audits are kept below `out`."""
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where checkpoints and run folders go.")] = Path("runs/demo"),
+    seed: Annotated[int, typer.Option("--seed", help="Of training and attack.")] = 0,
+) -> None:
+    """Fit a small network on embedded digits, normally and adversarially, and audit both. Takes a minute."""
+    from classwise.show import terminal
+    from classwise.show.page import build as build_page
+    from classwise.training.train import train
+
     console = Console()
     audits = {}
     for name, recipe in RECIPES.items():
@@ -38,4 +42,3 @@ def run(out: Path, seed: int = 0) -> dict[str, Audit]:
     folders = [out / name for name in RECIPES] + [out / "training" / name for name in RECIPES]
     page = build_page(folders, out / "report.html", [*RECIPES, *(f"{name} training" for name in RECIPES)])
     console.print(f"look at all of it in a browser: {page}", soft_wrap=True)
-    return audits

@@ -101,7 +101,7 @@ def figure(
     """Draw one figure of run folders, or of a study's folder, into a file, for a paper or a talk."""
     from classwise.core.run_folder import kind_of
     from classwise.show import figures
-    from classwise.show.figures import studied
+    from classwise.show.figures import frames
     from classwise.show.page import page
 
     options: dict[str, Any] = dict(text.partition("=")[::2] for text in change or [])
@@ -109,7 +109,7 @@ def figure(
         options["attack"] = attack
     kinds = figures.sources(name)
     if "studies" in kinds and (len(kinds) == 1 or all(kind_of(run) == "study" for run in runs)):
-        chart = figures.from_studies(name, studied.read(runs), **options)
+        chart = figures.from_studies(name, frames.read(runs), **options)
     elif "histories" in kinds:
         chart = figures.from_histories(name, page.read(runs).histories, **options)
     else:

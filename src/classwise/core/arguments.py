@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 from classwise.core.errors import UserError, unknown
-from classwise.core.spec import convert, read_as_one_of
+from classwise.core.spec import choice, convert, read_as_one_of
 
 
 class WrongCall(UserError, TypeError):
@@ -43,20 +43,14 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise _wrong_call(function.__name__, signature, kwargs, error) from None
+            extra = [key for key in kwargs if key not in signature.parameters]
+            known = unknown(f"argument of {function.__name__}", extra[0], signature.parameters) if extra else None
+            raise WrongCall(str(known or f"{function.__name__}: {error}.")) from None
         for name, value in given.arguments.items():
             given.arguments[name] = argument(value, hints().get(name, Any), name)
         return function(*given.args, **given.kwargs)
 
     return call
-
-
-def _wrong_call(name: str, signature: inspect.Signature, given: Mapping[str, Any], error: TypeError) -> UserError:
-    """What to say of a call whose arguments do not fit the signature."""
-    for key in given:
-        if key not in signature.parameters:
-            return WrongCall(str(unknown(f"argument of {name}", key, signature.parameters)))
-    return WrongCall(f"{name}: {error}.")
 
 
 def argument(value: Any, kind: Any, where: str) -> Any:
@@ -65,10 +59,7 @@ def argument(value: Any, kind: Any, where: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         return _one_of(value, typing.get_args(kind), where)
     if origin is Literal:
-        choices = {str(choice): choice for choice in typing.get_args(kind)}
-        if str(value) not in choices:
-            raise unknown(where, value, choices)
-        return choices[str(value)]
+        return choice(value, typing.get_args(kind), where)
     if kind in (bool, int, float) or origin is Annotated:
         return convert(_number(value), kind, where)
     wanted = _class_of(kind)

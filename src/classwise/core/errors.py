@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class UserError(ValueError):
@@ -18,6 +21,19 @@ def index_of(name: str | int, names: Sequence[str], kind: str) -> int:
     if text.isdigit() and int(text) < len(names):
         return int(text)
     raise unknown(kind, text, names)
+
+
+def check_known(kind: str, known: Collection[str], *names: object) -> None:
+    """Raise for the first of the names, but for None, that is not a known one."""
+    for name in names:
+        if name is not None and name not in known:
+            raise unknown(kind, name, known)
+
+
+def lookup(kind: str, name: str, known: Mapping[str, T]) -> T:
+    """What is known by that name."""
+    check_known(kind, known, name)
+    return known[name]
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:

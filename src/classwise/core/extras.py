@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import importlib
 from typing import Any
 
@@ -21,3 +23,10 @@ def package(name: str, needed_by: str, module: str | None = None) -> Any:
         raise UserError(f'{needed_by} the package {name}: pip install "classwise[{name}]"') from None
     except Exception as error:  # a build that does not fit this torch fails in many ways
         raise UserError(f"{name} is installed but cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def literal(text: str) -> Any:
+    """A setting for another library as Python writes it: a number, true or false, none, a tuple; else the text."""
+    with contextlib.suppress(ValueError, SyntaxError):
+        return ast.literal_eval(text.capitalize() if text in ("true", "false", "none") else text)
+    return text

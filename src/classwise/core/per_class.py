@@ -27,19 +27,18 @@ class PerClass:
     @property
     def worst(self) -> int:
         """The class with the smallest value (the first, if several tie)."""
-        self._require_support()
-        return int(np.nanargmin(self.values))
+        return int(np.nanargmin(self._supported()))
 
     @property
     def best(self) -> int:
         """The class with the largest value (the first, if several tie)."""
-        self._require_support()
-        return int(np.nanargmax(self.values))
+        return int(np.nanargmax(self._supported()))
 
     def to_frame(self) -> pd.DataFrame:
         columns = {"class": self.class_names, "n": self.support, "value": self.values}
         return pd.DataFrame({**columns, "low": self.low, "high": self.high})
 
-    def _require_support(self) -> None:
+    def _supported(self) -> Array:
         if not np.isfinite(self.values).any():
             raise UserError("no class has an example: there is nothing to compare. Select at least one example.")
+        return self.values

@@ -63,8 +63,6 @@ class Records:
         if self.probs is not None and self.probs.shape != (len(self.frame), self.num_classes):
             raise UserError(f"probs has shape {self.probs.shape}, expected ({len(self.frame)}, {self.num_classes}).")
 
-    # ---- what is in it -------------------------------------------------------------------------------------
-
     def __len__(self) -> int:
         return len(self.frame)
 
@@ -98,8 +96,6 @@ class Records:
     @property
     def correct(self) -> Array:
         return np.asarray(self.label == self.prediction)
-
-    # ---- choosing rows -------------------------------------------------------------------------------------
 
     def of(self, attack: str) -> Records:
         """The rows of one attack, ordered by example; "worst_case" joins all attacks."""
@@ -158,8 +154,6 @@ class Records:
         whole = None if any(p is None for p in probs) else np.concatenate([p for p in probs if p is not None])
         meta = dataclasses.replace(parts[0].meta, stats=_total(part.meta.stats for part in parts), part=None)
         return cls(pd.concat([part.frame for part in parts], ignore_index=True), meta, whole)
-
-    # ---- storing -------------------------------------------------------------------------------------------
 
     def write(self, path: Path) -> None:
         """Store as one Parquet file, whole or not at all, with a digest of its content."""

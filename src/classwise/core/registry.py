@@ -17,7 +17,7 @@ import pkgutil
 import re
 import typing
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -103,7 +103,7 @@ class Registry:
 
     def usage(self, name: str) -> str:
         """The settings of a thing with their defaults."""
-        return spec.usage(self.find(name).object, skip=self.given)
+        return usage(self.find(name).object, self.given)
 
     def configure(self, name: str, options: Mapping[str, Any]) -> Any:
         """The dataclass of that name with the given fields."""
@@ -124,7 +124,8 @@ class Registry:
             raise UserError(f"{owner} is no function or class written in Python ({error}).") from None
         taken = {name: each for name, each in parameters.items() if name not in self.given}
         spec.check_keys(options, {**taken, **dict.fromkeys(besides)}, owner)
-        kinds = {name: hints.get(name, _kind_of(each.default)) for name, each in taken.items()}
+        defaults = {name: type(each.default) for name, each in taken.items()}
+        kinds = {name: kind if kind in (bool, int, float, str) else Any for name, kind in defaults.items()} | hints
         return {key: spec.convert(value, kinds[key], f"{owner}.{key}") for key, value in options.items()}
 
     def _shipped(self) -> Mapping[str, str]:
@@ -165,6 +166,13 @@ def name_of(item: Any) -> str:
     return _names.get(cls) or str(cls.__module__).rpartition(".")[2]
 
 
+def usage(function: Callable[..., Any], skip: Collection[str] = ()) -> str:
+    """The arguments a function or dataclass takes from a spec, with their defaults: ``steps=20, step=none``."""
+    given = [one for one in inspect.signature(function).parameters.values() if one.name not in skip]
+    defaults = {one.name: one.default for one in given if one.kind is not one.VAR_KEYWORD}
+    return ", ".join(n if v is inspect.Parameter.empty else f"{n}={spec.written(v)}" for n, v in defaults.items())
+
+
 def _module_name(name: str) -> str:
     return name.strip().replace("-", "_")
 
@@ -186,7 +194,3 @@ def _defined(path: tuple[str, ...], functions: tuple[str, ...], kind: str) -> di
             if symbol := _symbol(info.name, functions, defined):
                 found[info.name] = symbol
     return found
-
-
-def _kind_of(default: Any) -> Any:
-    return type(default) if isinstance(default, (bool, int, float, str)) else Any

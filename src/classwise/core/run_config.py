@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,7 @@ import tomli_w
 from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.core.storage import atomic_write_text
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from classwise.core.toml import tomllib
 
 _TABLES = ("audit", "model", "data", "attacks", "command", "versions", "plan")  # of the config of an audit
 _MOST_LINES = 8  # differences that an error names
@@ -81,11 +76,23 @@ def same(one: Any, other: Any) -> bool:
     one, other = (_NEW_WORDS.get(value, value) if isinstance(value, str) else value for value in (one, other))
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, str) and isinstance(other, str) and spec.same(one, other):
+    if isinstance(one, str) and isinstance(other, str) and _same_specs(one, other):
         return True
     texts = sorted((str(one), str(other)), key=len)
     short = tuple(map(len, texts)) == (16, 64) and texts[1].startswith(texts[0])
     return bool(one == other) or short
+
+
+def _same_specs(one: str, other: str) -> bool:
+    """Whether two specs say the same, one of them perhaps with the signs of older ones."""
+    try:
+        (name, own), (other_name, theirs) = spec.split(one), spec.split(other)
+    except UserError:
+        return False
+    if name != other_name or own.keys() != theirs.keys() or not own:
+        return False
+    lists = {key: (spec.items(own[key]), spec.items(theirs[key])) for key in own}
+    return all(a == b or same(spec.nested(own[key]), spec.nested(theirs[key])) for key, (a, b) in lists.items())
 
 
 def check_same(folder: Path, stored: Mapping[str, Any], config: Mapping[str, Any]) -> None:

@@ -12,9 +12,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 from classwise.core.arguments import argument
 from classwise.core.spec import check_keys, hints_of, validate_fields
@@ -24,29 +25,48 @@ F = TypeVar("F", bound=Callable[..., Any])
 REQUIRED: Any = dataclasses.MISSING
 
 
-def setting(
-    default: Any,
-    text: str,
-    *,
-    also: str = "",
-    flags: str | None = None,
-    kind: Any = None,
-    mode: str | None = None,
-    name: str | None = None,
-    python: bool = True,
-    recorded: bool | None = None,
-) -> Any:
-    """A field of a group, and what is said of it.
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One setting: what is said of it, and the group and field that hold it, with its type and default.
 
-    also: what Python takes besides. flags: as they are typed, where that is not ``--name``; "" for no option. kind:
-    what the option takes, where that is not what the field is. mode: the only function that has it. name: in Python,
-    where that is not the field's. python: whether it is an argument in Python. recorded: whether config.toml keeps
-    it, where that is not the same.
+    also: what Python takes besides. option: its flags as they are typed, where they do not follow from its name; "" for
+    no option. takes: what the option takes, where that is not what the field is. mode: the only function that has it.
+    name: in Python, where that is not the field's. recorded: whether config.toml keeps it.
     """
-    about = {"text": text, "also": also, "flags": flags, "kind": kind, "mode": mode, "name": name}
-    return field(
-        default=default, metadata={**about, "python": python, "recorded": python if recorded is None else recorded}
-    )
+
+    text: str
+    also: str = ""
+    option: str | None = None
+    takes: Any = None
+    mode: str | None = None
+    name: str = ""
+    recorded: bool = True
+    group: str = ""
+    field: str = ""
+    hint: Any = None
+    default: Any = None
+
+    @property
+    def kind(self) -> Any:
+        """What the option takes."""
+        return self.takes or _plain(self.hint)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The option as it is typed; with its opposite, where it is not off by default."""
+        name = self.name.replace("_", "-")
+        usual = f"--{name}/--no-{name}" if self.kind is bool and self.default is not False else f"--{name}"
+        return tuple((usual if self.option is None else self.option).split())
+
+    @property
+    def key(self) -> str | None:
+        """What config.toml calls it: its option without dashes; None where there is no option."""
+        return self.flags[0].partition("/")[0].removeprefix("--").replace("-", "_") if self.flags else None
+
+
+def setting(default: Any, text: str, **about: Any) -> Any:
+    """A field of a group, and what is said of it by the fields of `Setting`."""
+    return field(default=default, metadata={"setting": Setting(text=text, **about)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,29 +75,6 @@ class Part:
 
     def __post_init__(self) -> None:
         validate_fields(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """One setting: the group and field that hold it, its type and default, and what `setting` was told."""
-
-    group: str
-    field: str
-    hint: Any
-    default: Any
-    name: str
-    text: str
-    also: str
-    flags: tuple[str, ...]
-    kind: Any
-    mode: str | None
-    python: bool
-    recorded: bool
-
-    @property
-    def key(self) -> str | None:
-        """What config.toml calls it: its option without dashes; None where there is no option."""
-        return self.flags[0].partition("/")[0].removeprefix("--").replace("-", "_") if self.flags else None
 
 
 class Config:
@@ -108,23 +105,23 @@ def settings_of(config: type[Any]) -> Mapping[str, Setting]:
     found = {}
     for group, part in hints_of(config).items():
         for one in dataclasses.fields(part):
-            about = dict(one.metadata)
-            name = about.pop("name") or one.name
-            typed = about.pop("flags")
-            flags = tuple((f"--{name.replace('_', '-')}" if typed is None else typed).split())
-            hint, default = hints_of(part)[one.name], one.default
-            kind = about.pop("kind") or _plain(hint)
-            about |= {"field": one.name, "hint": hint, "default": default, "name": name, "flags": flags, "kind": kind}
-            found[name] = Setting(group=group, **about)
+            about: Setting = one.metadata["setting"]
+            place = {"group": group, "field": one.name, "hint": hints_of(part)[one.name], "default": one.default}
+            name = about.name or one.name
+            found[name] = dataclasses.replace(about, name=name, **place)
     return found
 
 
 def _plain(hint: Any) -> Any:
     """The type of a field without bounds, None and choices: what an option of the command line takes."""
-    parts = [part for part in typing.get_args(hint) if part is not type(None)]
-    if typing.get_origin(hint) is typing.Literal:
+    origin, parts = typing.get_origin(hint), [part for part in typing.get_args(hint) if part is not type(None)]
+    if origin is Literal:
         return type(parts[0])
-    return _plain(parts[0]) if parts else hint
+    if origin is Sequence:
+        return list[str]
+    if Path in parts:
+        return Path
+    return str if hint is Any else _plain(parts[0]) if parts else hint
 
 
 def with_settings(config: type[Any] | Mapping[str, Setting], typed: type[Any]) -> Callable[[F], F]:

@@ -20,20 +20,21 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
-import inspect
 import math
 import numbers
 import re
 import types
 import typing
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from classwise.core.errors import UserError, unknown
 
 T = TypeVar("T")
+
+_known_hints: weakref.WeakKeyDictionary[type[Any], dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
 class OutOfBounds(UserError):
@@ -109,13 +110,14 @@ def exact(value: float) -> str:
     return levels if number(levels) == value and len(levels) < len(plain) else plain
 
 
+_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _IN_FILE = re.compile(r"(?P<name>[^,=]+\.py:\w[\w./-]*)(?:[,:](?P<rest>.*))?")
 
 
 def split(spec: str) -> tuple[str, dict[str, str]]:
     """``"name:key=value,key=value"`` as a name and its arguments, still text."""
     in_file = _IN_FILE.fullmatch(spec.strip())
-    name, _, rest = (in_file["name"], "", in_file["rest"] or "") if in_file else spec.strip().partition(":")
+    name, rest = (in_file["name"], in_file["rest"] or "") if in_file else spec.strip().partition(":")[::2]
     options: dict[str, str] = {}
     for part in filter(None, _pieces(rest, spec)):
         key, equals, value = part.partition("=")
@@ -177,24 +179,18 @@ def written(value: Any) -> str:
     return repr(value) if isinstance(value, float) else f"({value})" if "," in str(value) else str(value)
 
 
-def same(one: str, other: str) -> bool:
-    """Whether two specs say the same, one of them perhaps with the signs of older ones."""
-    if one == other:
-        return True
-    try:
-        (name, own), (other_name, theirs) = split(one), split(other)
-    except UserError:
-        return False
-    if name != other_name or own.keys() != theirs.keys() or not own:
-        return False
-    pairs = [(value, theirs[key]) for key, value in own.items()]
-    return all(items(mine) == items(yours) or same(nested(mine), nested(yours)) for mine, yours in pairs)
-
-
 def leading(name: str) -> tuple[str, str | None]:
     """``"pgd-20"`` as ``("pgd", "20")``; a name without a trailing number as ``(name, None)``."""
     match = re.fullmatch(r"(.+?)-(\d[\d./e-]*)", name)
     return (match[1], match[2]) if match else (name, None)
+
+
+def choice(value: Any, choices: Sequence[Any], called: str) -> Any:
+    """The one of the choices that is written like the value."""
+    known = {str(option): option for option in choices}
+    if str(value) not in known:
+        raise unknown(called, value, known)
+    return known[str(value)]
 
 
 def convert(value: Any, kind: Any, where: str) -> Any:
@@ -208,18 +204,13 @@ def convert(value: Any, kind: Any, where: str) -> Any:
             bounds.check(made, where)
         return made
     if origin in (typing.Union, types.UnionType):
-        word = (
-            isinstance(value, str) and value in ("none", "None", "") and Path not in args
-        )  # a folder may be called so
-        if type(None) in args and (value is None or word):
+        word = isinstance(value, str) and value in ("none", "None", "") and Path not in args
+        if type(None) in args and (value is None or word):  # but a folder may be called so
             return None
         kinds = [option for option in args if option is not type(None)]
         return read_as_one_of(kinds, lambda option: convert(value, option, where))
     if origin is typing.Literal:
-        for option in args:
-            if str(option) == str(value):
-                return option
-        raise unknown(f"value of {where}", str(value), map(str, args))
+        return choice(value, args, f"value of {where}")
     if origin is tuple or (origin is collections.abc.Sequence and isinstance(value, str) and value.startswith("[")):
         several = items(value) if isinstance(value, str) else value
         several = several if isinstance(several, (list, tuple)) else [several]
@@ -229,11 +220,9 @@ def convert(value: Any, kind: Any, where: str) -> Any:
             raise UserError(f"{where} must be a table of names and values, got {value!r}.")
         return {str(name): convert(item, args[1], f"{where}[{name}]") for name, item in value.items()}
     if kind is bool:
-        if isinstance(value, str) and value.lower() in ("true", "yes", "1", "false", "no", "0"):
-            return value.lower() in ("true", "yes", "1")
-        if isinstance(value, bool):
-            return value
-        raise UserError(f"{where} must be true or false, got {value!r}.")
+        if not isinstance(value, (bool, str)) or str(value).lower() not in _TRUTH:
+            raise UserError(f"{where} must be true or false, got {value!r}.")
+        return _TRUTH[str(value).lower()]
     if kind is int:
         return _whole(value, where)
     if kind is float:
@@ -241,9 +230,7 @@ def convert(value: Any, kind: Any, where: str) -> Any:
             return number(value)
         except UserError:
             raise UserError(f"{where} must be a number such as 8/255 or 0.031, got {value!r}.") from None
-    if kind is str:
-        return str(value)
-    return value
+    return str(value) if kind is str else value
 
 
 def read_as_one_of(kinds: Sequence[Any], read: Callable[[Any], Any], refusal: UserError | None = None) -> Any:
@@ -271,24 +258,11 @@ def _whole(value: Any, where: str) -> int:
     return int(as_number)
 
 
-def usage(function: Callable[..., Any], skip: Collection[str] = ()) -> str:
-    """The arguments a function or dataclass takes from a spec, with their defaults: ``steps=20, step=none``."""
-    parts = []
-    for name, parameter in inspect.signature(function).parameters.items():
-        if name not in skip and parameter.kind is not parameter.VAR_KEYWORD:
-            value = parameter.default
-            parts.append(name if value is parameter.empty else f"{name}={written(value)}")
-    return ", ".join(parts)
-
-
 def check_keys(options: Mapping[str, Any], known: Mapping[str, Any], owner: str) -> None:
     """Raise for the first key of `options` that is not in `known`, with the near miss."""
     for key in options:
         if key not in known:
             raise unknown(f"setting of {owner}", key, known)
-
-
-_known_hints: weakref.WeakKeyDictionary[type[Any], dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
 def takes_list(cls: type[Any], field: str) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from classwise.data.cifar100 import CLASS_NAMES, SUPERCLASSES
-from classwise.data.corruptions.released import read
+from classwise.data import cifar100
+from classwise.data.corruptions import released
 from classwise.data.download import Remote
 from classwise.data.images import Images, check_split
 
@@ -23,6 +23,4 @@ def load(
     """The test images under one corruption; there is no other split."""
     check_split("cifar100_c", split, ("test",))
     folder = Path(root).expanduser() / "CIFAR-100-C"
-    pixels, labels = read("cifar100_c", folder, ARCHIVE, download, kind, severity)
-    name = f"cifar100_c:kind={kind},severity={severity}"
-    return Images(pixels, labels, CLASS_NAMES, name, superclasses=SUPERCLASSES)
+    return released.load("cifar100_c", cifar100, folder, ARCHIVE, download, kind, severity)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from classwise.data.cifar10 import CLASS_NAMES, SUPERCLASSES
-from classwise.data.corruptions.released import read
+from classwise.data import cifar10
+from classwise.data.corruptions import released
 from classwise.data.download import Remote
 from classwise.data.images import Images, check_split
 
@@ -23,6 +23,4 @@ def load(
     """The test images under one corruption; there is no other split."""
     check_split("cifar10_c", split, ("test",))
     folder = Path(root).expanduser() / "CIFAR-10-C"
-    pixels, labels = read("cifar10_c", folder, ARCHIVE, download, kind, severity)
-    name = f"cifar10_c:kind={kind},severity={severity}"
-    return Images(pixels, labels, CLASS_NAMES, name, superclasses=SUPERCLASSES)
+    return released.load("cifar10_c", cifar10, folder, ARCHIVE, download, kind, severity)

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from classwise.core import rng, spec
-from classwise.core.errors import UserError, unknown
+from classwise.core.errors import UserError, lookup
 from classwise.data.background import rgb
 from classwise.data.images import Images, IntArray, Pixels
 
@@ -91,15 +91,14 @@ def assignments() -> list[str]:
 
 def colours_of(class_names: Sequence[str], assignment: str = "pairs") -> dict[str, tuple[str, ...]]:
     """The colours of each class; where it has several, each of its images has one of them."""
-    if assignment not in _ASSIGNMENTS:
-        raise unknown("assignment of background colours", assignment, _ASSIGNMENTS)
+    colours = lookup("assignment of background colours", assignment, _ASSIGNMENTS)
     count = len(class_names)
     if count > 2 * len(FIRST):
         raise UserError(
             f"background colours are named for at most {2 * len(FIRST)} classes, here are {count}; "
             "give the colours of each class as a mapping."
         )
-    return {name: _ASSIGNMENTS[assignment](number, count) for number, name in enumerate(class_names)}
+    return {name: colours(number, count) for number, name in enumerate(class_names)}
 
 
 def coloured(images: Images, colours: str | Mapping[str, Sequence[str]] = "pairs", seed: int = 0) -> Images:

@@ -6,17 +6,26 @@ destination and moved there when whole, so an interrupted fetch never leaves hal
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 import tempfile
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 import pooch
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from classwise.core.errors import UserError
 
@@ -45,14 +54,19 @@ def locate(name: str, candidates: Sequence[Path], remote: Remote, into: Path, do
         if found is None:
             raise UserError(f"{remote.url} was fetched into {into} but holds no {candidates[0].name}.")
     if found is None:
-        raise missing(name, candidates[0])
+        raise UserError(
+            f"{name}: there is no {candidates[0]}. Pass download=True (--download) to fetch it, or give the root that "
+            "holds it."
+        )
     return found
 
 
 def fetch(remote: Remote, into: Path) -> None:
     """Download `remote` into a folder, check it, and unpack it there if it is an archive."""
     try:
-        with _Bar(remote.file_name) as bar:
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
+            bar = _Bar(progress, progress.add_task(remote.file_name, total=None))
             downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK)
             path = pooch.retrieve(remote.url, remote.checksum, remote.file_name, into, downloader=downloader)
     except OSError as error:  # what requests raises is an OSError too
@@ -69,13 +83,6 @@ def fetch(remote: Remote, into: Path) -> None:
         _unpack(Path(path), into)
 
 
-def missing(name: str, path: Path) -> UserError:
-    """The error for data that is not there but could be fetched."""
-    return UserError(
-        f"{name}: there is no {path}. Pass download=True (--download) to fetch it, or give the root that holds it."
-    )
-
-
 def damaged(path: Path, why: object) -> UserError:
     """The error for a data file that cannot be what it should be."""
     reason = str(why).rstrip(".")
@@ -85,14 +92,10 @@ def damaged(path: Path, why: object) -> UserError:
 def _unpack(archive: Path, into: Path) -> None:
     with tempfile.TemporaryDirectory(dir=into, prefix=".unpacking-") as staging:
         try:
-            if archive.suffix == ".zip":
-                with zipfile.ZipFile(archive) as zipped:
-                    zipped.extractall(staging)
-            else:
-                with tarfile.open(archive) as tar:
-                    # The first patch releases of Python 3.10 and 3.11 have no filter; the checksum protects instead.
-                    tar.extraction_filter = getattr(tarfile, "data_filter", None)
-                    tar.extractall(staging)
+            # The first patch releases of Python 3.10 and 3.11 have no filter; the checksum protects instead.
+            filtered = archive.suffix != ".zip" and hasattr(tarfile, "data_filter")
+            safe: dict[str, Any] = {"filter": "data"} if filtered else {}
+            shutil.unpack_archive(archive, staging, **safe)
         except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
             raise UserError(f"could not unpack {archive} into {into}: {error}. Check the free space there.") from error
         for path in sorted(Path(staging).rglob("*")):
@@ -102,36 +105,26 @@ def _unpack(archive: Path, into: Path) -> None:
                 path.replace(target)
 
 
+@dataclass
 class _Bar:
-    """The part of a progress bar that pooch calls (total, update, reset, close), drawn by rich on stderr."""
+    """The part of a progress bar that pooch calls (total, update, reset, close), drawn by rich."""
 
-    def __init__(self, name: str) -> None:
-        columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-        self._progress = Progress(TextColumn("{task.description}"), *columns, console=Console(stderr=True))
-        self._task = self._progress.add_task(name, total=None)
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
+    progress: Progress
+    task: TaskID
 
     @property
     def total(self) -> float | None:
-        return self._progress.tasks[0].total
+        return self.progress.tasks[0].total
 
     @total.setter
     def total(self, size: int) -> None:
-        self._progress.update(self._task, total=size or None)  # 0 is a server that does not say
+        self.progress.update(self.task, total=size or None)  # 0 is a server that does not say
 
     def update(self, size: int) -> None:
-        self._progress.advance(self._task, size)
+        self.progress.advance(self.task, size)
 
     def reset(self) -> None:
-        self._progress.update(self._task, completed=0)
+        self.progress.update(self.task, completed=0)
 
     def close(self) -> None:
-        self._progress.refresh()
+        self.progress.refresh()

@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from classwise.data import idx
-from classwise.data.download import Remote
 from classwise.data.images import Images, Size
 
 FLIPS = True
@@ -18,16 +17,13 @@ CLASS_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
 )  # fmt: skip
 
-_URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
-REMOTES = {
-    name: Remote(f"{_URL}{name}.gz", checksum)
-    for name, checksum in {
-        "train-images-idx3-ubyte": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-        "train-labels-idx1-ubyte": "md5:25c81989df183df01b3e8a0aad5dffbe",
-        "t10k-images-idx3-ubyte": "md5:bef4ecab320f06d8554ea6380940ec79",
-        "t10k-labels-idx1-ubyte": "md5:bb300cfdad3c16e7a12a480ee83cd310",
-    }.items()
-}
+REMOTES = idx.remotes(
+    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+    "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    "md5:25c81989df183df01b3e8a0aad5dffbe",
+    "md5:bef4ecab320f06d8554ea6380940ec79",
+    "md5:bb300cfdad3c16e7a12a480ee83cd310",
+)
 
 
 def load(root: str | Path, split: str = "test", download: bool = False) -> Images:

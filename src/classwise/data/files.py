@@ -85,7 +85,7 @@ class FilePixels:
 
     def _decode(self, path: str) -> npt.NDArray[np.uint8]:
         """One file as (C, H, W) bytes."""
-        with _opened(path) as image:
+        with opened(path) as image:
             if image.mode.startswith(("I", "F")):
                 raise UserError(f"{path} has pixels of more than 8 bits (mode {image.mode}); convert it to 8 bits.")
             image = image.convert(_MODES[self.channels])
@@ -120,18 +120,19 @@ def labelled(folder: Path, classes: Iterable[str]) -> tuple[list[str], IntArray]
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[Image.Image]:
+def opened(path: str | Path, refusal: str = "cannot read the image") -> Iterator[Image.Image]:
+    """An image file, whose pixels may be read; a damaged one is an error that begins with the refusal."""
     try:
         with Image.open(path) as image:
             yield image
     except UserError:
         raise
     except (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError) as error:
-        raise UserError(f"cannot read the image {path}: {error}. Replace or remove the file.") from error
+        raise UserError(f"{refusal} {path}: {error}. Replace or remove the file.") from error
 
 
 def _size(path: str) -> tuple[int, int]:
-    with _opened(path) as image:
+    with opened(path) as image:
         return image.height, image.width
 
 

@@ -15,6 +15,7 @@ from classwise.data.images import ArrayPixels, Images, check_split
 
 _UINT8 = 0x08
 _PREFIX = {"train": "train", "test": "t10k"}
+_KINDS = ("images-idx3-ubyte", "labels-idx1-ubyte")
 
 
 def read(path: Path) -> npt.NDArray[np.uint8]:
@@ -31,6 +32,12 @@ def read(path: Path) -> npt.NDArray[np.uint8]:
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
 
 
+def remotes(url: str, *checksums: str) -> dict[str, Remote]:
+    """MNIST's four files below an address by name: images and labels of the training split, then of the test split."""
+    files = [f"{prefix}-{kind}" for prefix in _PREFIX.values() for kind in _KINDS]
+    return {name: Remote(f"{url}{name}.gz", checksum) for name, checksum in zip(files, checksums, strict=True)}
+
+
 def labelled(
     name: str,
     raw: Path,
@@ -42,7 +49,7 @@ def labelled(
     """The images and labels of a split in MNIST's four-file layout, under the folder `raw`."""
     check_split(name, split, _PREFIX)
     paths, arrays = [], []
-    for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"):
+    for kind in _KINDS:
         file = f"{_PREFIX[split]}-{kind}"
         paths.append(locate(name, [raw / file, raw / f"{file}.gz"], remotes[file], raw, download))
         arrays.append(read(paths[-1]))

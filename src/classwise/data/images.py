@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from classwise.core.errors import UserError, index_of, unknown
+from classwise.core.errors import UserError, check_known, index_of
 from classwise.core.spec import Count, Seed, convert
 
 IntArray = npt.NDArray[np.int64]
@@ -180,8 +180,6 @@ def _check_names(names: Sequence[str], data: str) -> None:
             )
 
 
-def check_split(name: str, split: str, known: Iterable[str]) -> None:
+def check_split(name: str, split: str, known: Collection[str]) -> None:
     """Raise if the data set `name` has no such split, with the near miss."""
-    splits = list(known)
-    if split not in splits:
-        raise unknown(f"split of {name}", split, splits)
+    check_known(f"split of {name}", known, split)

@@ -8,19 +8,18 @@ of a real mask but of another image.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image
 from scipy import ndimage
 
 from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.storage import atomic_write
+from classwise.data.files import opened
 from classwise.data.images import IntArray
 
 BoolArray = npt.NDArray[np.bool_]
@@ -169,7 +168,9 @@ def _read_folder(folder: Path) -> Masks:
         raise UserError(f"there is no .png in {folder}; masks in a folder are one <index>.png per example.")
     index = [_number(path) for path in paths]
     images = [_light(path) for path in paths]
-    _check_sizes(paths, images)
+    for path, image in zip(paths, images, strict=True):
+        if image.shape != images[0].shape:
+            raise UserError(f"the masks differ in size: {path} is {image.shape}, others {images[0].shape}.")
     return Masks(np.stack(images), np.asarray(index, dtype=np.int64), name=folder.name)
 
 
@@ -180,15 +181,6 @@ def _number(path: Path) -> int:
 
 
 def _light(path: Path) -> BoolArray:
-    try:
-        with Image.open(path) as image:
-            light: BoolArray = np.asarray(image.convert("L")) >= 128
-    except (OSError, SyntaxError, ValueError) as error:
-        raise UserError(f"cannot read the mask {path}: {error}. Replace or remove the file.") from error
+    with opened(path, "cannot read the mask") as image:
+        light: BoolArray = np.asarray(image.convert("L")) >= 128
     return light
-
-
-def _check_sizes(paths: Iterable[Path], images: list[BoolArray]) -> None:
-    for path, image in zip(paths, images, strict=True):
-        if image.shape != images[0].shape:
-            raise UserError(f"the masks differ in size: {path} is {image.shape}, others {images[0].shape}.")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from classwise.data import idx
-from classwise.data.download import Remote
 from classwise.data.images import Images, Size
 
 FLIPS = False
@@ -17,16 +16,13 @@ SIZE = Size((1, 28, 28), 10, 60_000, 10_000)
 NORMALIZATION = ((0.1307,), (0.3081,))  # mean and standard deviation of each channel
 CLASS_NAMES = tuple("0123456789")
 
-_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-REMOTES = {
-    name: Remote(f"{_URL}{name}.gz", checksum)
-    for name, checksum in {
-        "train-images-idx3-ubyte": "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        "train-labels-idx1-ubyte": "md5:d53e105ee54ea40749a09fcbcd1e9432",
-        "t10k-images-idx3-ubyte": "md5:9fb629c4189551a2d022fa330f9573f3",
-        "t10k-labels-idx1-ubyte": "md5:ec29112dd5afa0611ce80d1b7f02629c",
-    }.items()
-}
+REMOTES = idx.remotes(
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
+    "md5:d53e105ee54ea40749a09fcbcd1e9432",
+    "md5:9fb629c4189551a2d022fa330f9573f3",
+    "md5:ec29112dd5afa0611ce80d1b7f02629c",
+)
 
 
 def load(root: str | Path, split: str = "test", download: bool = False) -> Images:

@@ -7,17 +7,20 @@ not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from classwise.core.errors import UserError
-from classwise.data import torch_items
 from classwise.data.images import ArrayPixels, Images, IntArray, Pixels
+
+_COLOURS = (1, 3, 4)  # the channel counts by which (H, W, C) is told from (C, H, W)
 
 
 def from_user(data: Any, num_classes: int | None = None, class_names: Sequence[str] | None = None) -> Images:
@@ -38,14 +41,14 @@ def from_user(data: Any, num_classes: int | None = None, class_names: Sequence[s
         rows = getattr(data.sampler, "indices", None)
         data = data.dataset
     pixels, labels = _pixels_and_labels(data)
-    names = _class_names(labels, num_classes, class_names, torch_items.declared_classes(data))
+    names = _class_names(labels, num_classes, class_names, declared_classes(data))
     images = Images(pixels, labels, names)
     return images if rows is None else images.take(np.sort(np.asarray(rows, dtype=np.int64)))
 
 
 def _pixels_and_labels(data: Any) -> tuple[Pixels, IntArray]:
     if isinstance(data, (IterableDataset, DataLoader)):
-        return _from_arrays(*torch_items.collect(data))
+        return _from_arrays(*collect(data))
     if _is_pair(data):
         return _from_arrays(*data)
     if isinstance(data, Mapping):
@@ -54,7 +57,7 @@ def _pixels_and_labels(data: Any) -> tuple[Pixels, IntArray]:
             f"(its keys: {', '.join(map(str, list(data)[:8])) or 'none'})."
         )
     if isinstance(data, Dataset) or (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
-        return torch_items.from_dataset(data)
+        return from_dataset(data)
     raise UserError(
         f"cannot read images from a {type(data).__name__}. Pass a pair (x, y) of tensors or arrays, a torch Dataset "
         "of (image, label) items, a DataLoader, or classwise Images."
@@ -74,7 +77,7 @@ def _from_arrays(x: Any, y: Any) -> tuple[Pixels, IntArray]:
     images = x.detach() if isinstance(x, Tensor) else np.asarray(x)
     _check_layout(tuple(images.shape))
     _check_values(images)
-    return ArrayPixels(images), torch_items.class_numbers(y)
+    return ArrayPixels(images), class_numbers(y)
 
 
 def _check_layout(shape: tuple[int, ...]) -> None:
@@ -82,7 +85,7 @@ def _check_layout(shape: tuple[int, ...]) -> None:
         raise UserError(f"images must have the shape (N, C, H, W), got {shape}.")
     if 0 in shape:
         raise UserError(f"there is no pixel to read: the images have the shape {shape}.")
-    torch_items.check_channels_first(shape, "images")
+    check_channels_first(shape, "images")
 
 
 def _check_values(images: Any) -> None:
@@ -117,3 +120,141 @@ def _unchanged(images: Images, num_classes: int | None, class_names: Sequence[st
         f"these Images already have {images.num_classes} named classes; use dataclasses.replace(images, "
         "class_names=…) instead of num_classes and class_names."
     )
+
+
+# ---- the items of a torch data set, and its labels without reading the images if possible --------------------------
+
+
+@dataclass(frozen=True)
+class ItemPixels:
+    """The images of a map-style data set of ``(image, label)`` items, read when asked for."""
+
+    dataset: Any
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def read(self, rows: IntArray) -> Tensor:
+        images = [_image(_pair(self.dataset[int(row)])[0], f"item {row}") for row in rows]
+        for row, image in zip(rows, images, strict=True):
+            if image.shape != images[0].shape:
+                raise UserError(
+                    f"item {rows[0]} has the shape {tuple(images[0].shape)}, item {row} {tuple(image.shape)}; "
+                    "resize them to one size in the data set's transform."
+                )
+        batch = torch.stack(images)
+        return batch.float().div_(255) if batch.dtype == torch.uint8 else batch.float()
+
+
+def from_dataset(dataset: Any) -> tuple[Pixels, IntArray]:
+    """The images and labels of a map-style data set; its first item is read to check both."""
+    if not len(dataset):
+        raise UserError("the data set is empty: there is no image to read.")
+    image, label = _pair(dataset[0])
+    _image(image, "item 0")
+    first = _class_number(label)
+    labels = _stored_labels(dataset)
+    # A list that does not match the items (raw, remapped or of another task) is not the labels.
+    if labels is None or labels[0] != first:
+        labels = np.asarray([_class_number(_pair(dataset[row])[1]) for row in range(len(dataset))], dtype=np.int64)
+    return ItemPixels(dataset), labels
+
+
+def collect(data: Iterable[Any]) -> tuple[Tensor, IntArray]:
+    """Every image and label of an iterable data set, or of a loader around one, in the order they come."""
+    batched = isinstance(data, DataLoader) and data.batch_size is not None
+    images: list[Tensor] = []
+    labels: list[IntArray] = []
+    with torch.random.fork_rng(devices=[]):  # a loader draws a seed for its workers from the global generator
+        for place, item in enumerate(data):
+            x, y = _pair(item)
+            images.append(torch.as_tensor(x) if batched else _image(x, f"item {place}")[None])
+            labels.append(class_numbers(y if batched else [_class_number(y)]))
+    if not images:
+        raise UserError("the data set yields nothing: there is no image to read.")
+    if len({(tuple(image.shape[1:]), image.dtype) for image in images}) > 1:
+        raise UserError("the data set yields images of several shapes or types; give them one in its transform.")
+    return torch.cat(images), np.concatenate(labels)
+
+
+def check_channels_first(shape: Sequence[int], what: str) -> None:
+    """Raise if the last three dimensions look like (H, W, C) rather than (C, H, W)."""
+    channels, _, last = shape[-3:]
+    if last in _COLOURS and channels not in _COLOURS:
+        raise UserError(
+            f"the shape {tuple(shape)} of {what} seems to have the channels last; classwise reads NCHW, channels "
+            "first. Pass x.permute(0, 3, 1, 2) of a batch, x.permute(2, 0, 1) of one image."
+        )
+
+
+def class_numbers(y: Any) -> IntArray:
+    """A vector of integer labels as int64."""
+    labels = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    if labels.ndim != 1:
+        remedy = " For one-hot rows pass y.argmax(1)." if labels.ndim == 2 and labels.shape[1] > 1 else ""
+        raise UserError(
+            f"labels must be a vector with one class number per image, got the shape {labels.shape}.{remedy}"
+        )
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise UserError(
+            f"labels are {labels.dtype}; pass integer class numbers, counted from 0 (y.long() of a tensor)."
+        )
+    return labels.astype(np.int64)
+
+
+def declared_classes(dataset: Any) -> tuple[str, ...] | None:
+    """The class names a data set (or the one behind a subset or loader) declares as `.classes`."""
+    if isinstance(dataset, (Subset, DataLoader)):
+        return declared_classes(dataset.dataset)
+    classes = getattr(dataset, "classes", None)
+    named = isinstance(classes, (list, tuple)) and classes and all(isinstance(name, str) for name in classes)
+    return tuple(classes) if named else None  # type: ignore[arg-type]
+
+
+def _stored_labels(dataset: Any) -> IntArray | None:
+    """The labels a data set keeps as `.targets`, `.labels` or its second tensor; None if it keeps none to trust."""
+    if isinstance(dataset, Subset):
+        labels = _stored_labels(dataset.dataset)
+        return None if labels is None else labels[np.asarray(dataset.indices, dtype=np.int64)]
+    if isinstance(dataset, TensorDataset):
+        return class_numbers(dataset.tensors[1]) if len(dataset.tensors) > 1 else None
+    if getattr(dataset, "target_transform", None) is not None:
+        return None
+    for attribute in ("targets", "labels"):
+        try:
+            labels = class_numbers(getattr(dataset, attribute))
+        except (AttributeError, UserError, ValueError, TypeError):
+            continue
+        if len(labels) == len(dataset):
+            return labels
+    return None
+
+
+def _pair(item: Any) -> tuple[Any, Any]:
+    if not isinstance(item, (tuple, list)) or len(item) < 2:
+        raise UserError(f"the data set must give (image, label) pairs, got a {type(item).__name__}.")
+    return item[0], item[1]
+
+
+def _class_number(label: Any) -> int:
+    value = np.asarray(label.detach().cpu() if isinstance(label, Tensor) else label)
+    if value.size != 1 or not np.issubdtype(value.dtype, np.integer):
+        raise UserError(f"a label must be one integer class number, counted from 0; got {label!r}.")
+    return int(value.reshape(()))
+
+
+def _image(image: Any, where: str) -> Tensor:
+    """One image as a (C, H, W) tensor, uint8 or floating point, of finite pixels."""
+    if isinstance(image, Image.Image):
+        # 32-bit and 16-bit pixels are left as they are, to be refused below: converting would clip them.
+        pixels = np.array(image if image.mode in ("L", "RGB", "I", "I;16", "F") else image.convert("RGB"))
+        image = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    tensor = image.detach() if isinstance(image, Tensor) else torch.from_numpy(np.array(image))
+    if tensor.ndim != 3:
+        raise UserError(f"{where} of the data set has the shape {tuple(tensor.shape)}, expected (C, H, W).")
+    check_channels_first(tensor.shape, where)
+    if not tensor.is_floating_point() and tensor.dtype != torch.uint8:
+        raise UserError(f"{where} of the data set is {tensor.dtype}; give uint8 in 0…255, or floating point in [0,1].")
+    if not torch.isfinite(tensor).all():
+        raise UserError(f"{where} of the data set holds NaN or infinite pixels; clean the data first.")
+    return tensor

@@ -9,22 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from classwise.attacks.attack import (
-    Attack,
-    Model,
-    Rows,
-    final_point,
-    finished,
-    initial_rows,
-    join,
-    select,
-)
+from classwise.attacks.attack import Attack, Model, Rows, final_point, finished, initial_rows, join, select
 from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.meta import Protocol
@@ -103,6 +94,12 @@ class AttackResult:
         probs, done = np.zeros((count, num_classes), np.float32), np.zeros(count, bool)
         return cls(columns=columns, probs=probs, done=done, points=points)
 
+    def copy(self) -> AttackResult:
+        """The same with arrays of its own."""
+        points = None if self.points is None else self.points.copy()
+        columns = {name: column.copy() for name, column in self.columns.items()}
+        return replace(self, columns=columns, probs=self.probs.copy(), done=self.done.copy(), points=points)
+
     def spend(self, places: Tensor, queries: Tensor) -> None:
         """Model evaluations of a restart, added to those before."""
         np.add.at(self.columns["queries"], places.cpu().numpy(), queries.cpu().numpy())
@@ -133,9 +130,9 @@ class ActiveSet:
     seed: int
     device: torch.device
     report: Callable[[int], None] = lambda finished: None  # may raise, to stop
-    waiting: deque[tuple[int, int]] = field(default_factory=deque)  # (place in the part, number of the restart)
-    pending: list[Rows] = field(default_factory=list)  # left the batch, not judged yet
-    returning: list[Rows] = field(default_factory=list)  # wrongly claimed broken: their attack continues
+    waiting: deque[tuple[int, int]] = field(default_factory=deque, init=False)  # (place in the part, restart)
+    pending: list[Rows] = field(default_factory=list, init=False)  # left the batch, not judged yet
+    returning: list[Rows] = field(default_factory=list, init=False)  # wrongly claimed broken: their attack continues
 
     def run(self, places: IntArray) -> AttackResult:
         """Attack the examples at `places` until every one is judged."""
@@ -184,14 +181,14 @@ class ActiveSet:
         self.outcome.passes += int(_spent(moved).sum() - _spent(active).sum())
         require_finite(moved["logits"])
         if "best" in moved:
-            broken, point = (moved["best"] <= moved["eps"]) & (not self.seeking), moved["x_best"]
+            broken, point = (moved["best"] <= moved["eps"]) & (not self.attack.seeks_distance), moved["x_best"]
         else:  # the model spoke of the point it was given: a broken example is kept there, not where it would go next
             broken, point = moved["logits"].argmax(1) != moved["y"], active["x_adv"]
         claimed = broken & (self.protocol == "any")
         leaving = claimed | finished(moved, self.attack.steps)
         if not leaving.any():
             return moved
-        at_end = final_point(moved, self.seeking)
+        at_end = final_point(moved, self.attack.seeks_distance)
         tried = choose(claimed, point, at_end)
         self.pending.append(select({**moved, "tried": tried, "claimed": claimed}, leaving))
         return select(moved, ~leaving) if not leaving.all() else {}
@@ -206,14 +203,14 @@ class ActiveSet:
         self.outcome.outside += int(verdict["outside"].sum())
         survives = verdict["prediction"] == rows["y"]
         refused = survives & rows["claimed"]
-        again = (survives | self.seeking) & ~refused & (rows["restart"] + 1 < self.attack.restarts)
+        again = (survives | self.attack.seeks_distance) & ~refused & (rows["restart"] + 1 < self.attack.restarts)
         self._send_back(select(rows, refused))
         for place, restart in zip(rows["place"][again].tolist(), rows["restart"][again].tolist(), strict=True):
             self.waiting.append((place, restart + 1))
         self.outcome.spend(rows["place"][~refused], _spent(rows)[~refused])
         final = ~refused & ~again
         spent = rows["restart"] * self.attack.steps + rows["t"] - rows["claimed"].long()
-        keep = self._nearer(rows["place"], verdict["minimal"], final) if self.seeking else final
+        keep = self._nearer(rows["place"], verdict["minimal"], final) if self.attack.seeks_distance else final
         self.outcome.put(rows["place"][keep], {name: column[keep] for name, column in verdict.items()}, spent[keep])
         self.report(int(final.sum()))
 
@@ -231,7 +228,9 @@ class ActiveSet:
         example itself is judged at the clean image.
         """
         x, y, eps = rows["x"], rows["y"], rows["eps"]
-        verdict = self.verifier(rows["tried"], x, y, torch.full_like(eps, torch.inf) if self.seeking else eps)
+        verdict = self.verifier(
+            rows["tried"], x, y, torch.full_like(eps, torch.inf) if self.attack.seeks_distance else eps
+        )
         never = torch.full_like(verdict["distance"], torch.inf)
         verdict["minimal"] = torch.where(verdict["prediction"] != y, verdict["distance"], never)
         far = verdict["distance"] > eps * (1 + 1e-5) + 1e-6
@@ -255,11 +254,7 @@ class ActiveSet:
     def _ended(self, rows: Rows) -> Rows:
         """Rows whose attack is over without a claim: the point it ends with is verified."""
         nobody = torch.zeros_like(rows["y"], dtype=torch.bool)
-        return {**rows, "tried": final_point(rows, self.seeking), "claimed": nobody}
-
-    @property
-    def seeking(self) -> bool:
-        return self.attack.seeks_distance
+        return {**rows, "tried": final_point(rows, self.attack.seeks_distance), "claimed": nobody}
 
 
 def _spent(rows: Rows) -> Tensor:

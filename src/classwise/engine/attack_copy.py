@@ -1,57 +1,51 @@
 """The same model, faster: for the gradient passes of an attack only. Nothing found with it counts until the
 untouched model has confirmed it.
 
-Batch-norm in eval mode is an affine map per channel, so conv → batch-norm is one convolution (Jacob et al. 2018):
-
-    w' = w · γ/√(σ²+ε)        b' = (b − μ) · γ/√(σ²+ε) + β
-
-Besides: channels-last memory, no parameter gradients and, where asked for, reduced precision on a GPU.
+Batch-norms are folded (`engine.folding`), memory is channels-last, parameters have no gradients and, where asked for,
+precision is reduced on a GPU.
 """
 
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 import torch
-import torch.fx
 from torch import Tensor, nn
-from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_conv_bn_weights, fuse_linear_bn_eval, fuse_linear_bn_weights
+from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
 
 from classwise.attacks.attack import Model
 from classwise.core.errors import UserError
+from classwise.engine.folding import NORMS, Pairs, fold_sequential, fold_traced
 
 #: Reduced precisions, for gradient passes on a GPU.
 AMP = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
-SomeModel = TypeVar("SomeModel", bound=Model)
-
 _MULTIPLE = 8
 _SETTLED = 16  # batches of one size in a row, after which a kernel of their own pays
-
-_CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 @dataclass(kw_only=True)
 class AttackCopy:
-    """A model for gradient passes, how many batch-norms were folded away, and a note for each thing not done.
+    """A model for gradient passes, which batch-norms were folded away, and a note for each thing not done.
 
     It remembers the size of its last batch; `dataclasses.replace` makes one that remembers nothing.
     """
 
     model: Model
-    folded: int = 0
     notes: tuple[str, ...] = ()
     multiple: int = 1  # batches are filled up to a multiple of this, until their size has settled
-    pairs: tuple[tuple[str, str], ...] = ()  # names of each layer and of the norm folded into it
+    pairs: Pairs = ()  # names of each layer and of the norm folded into it
     most: int = 0  # images to look at in one pass where no gradient is asked for; 0: any number
     amp: str | None = None  # a reduced precision, for GPUs
     last_size: int = field(default=0, init=False, compare=False)  # of a batch
     repeats: int = field(default=0, init=False, compare=False)  # how many batches of that size came in a row
+
+    @property
+    def folded(self) -> int:
+        return len(self.pairs)
 
     def __call__(self, x: Tensor) -> Tensor:
         if 0 < self.most < len(x) and not (x.requires_grad and torch.is_grad_enabled()):
@@ -74,7 +68,7 @@ class AttackCopy:
 def filling(model: nn.Module, device: torch.device) -> int:
     """Eight on a CPU, where kernels are compiled for each batch size: an emptying batch would meet a new one at every
     step. One elsewhere, and where a norm looks at the whole batch, which copies of an image would change."""
-    whole = any(isinstance(module, _NORMS) and module.running_mean is None for module in model.modules())
+    whole = any(isinstance(module, NORMS) and module.running_mean is None for module in model.modules())
     return _MULTIPLE if device.type == "cpu" and not whole else 1
 
 
@@ -103,7 +97,6 @@ def accelerate(model: nn.Module, example: Tensor, fold: bool = True) -> AttackCo
     Falls back, with a note, to folding inside `nn.Sequential`s where the model cannot be traced, and to an unfolded
     copy where folding changes the answer (a trace that froze a decision the model makes for each input).
     """
-    notes: list[str] = []
     try:
         with torch.no_grad():  # else the copied parameters of a TorchScript module are no leaves
             left_over = {id(tensor): tensor.detach() for tensor in _held(model) if not tensor.is_leaf}
@@ -115,25 +108,25 @@ def accelerate(model: nn.Module, example: Tensor, fold: bool = True) -> AttackCo
         parameter.requires_grad_(False)
     if example.device.type != "mps":
         plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    multiple = filling(plain, example.device)
-    if not fold or not any(isinstance(module, _NORMS) for module in plain.modules()):
-        return AttackCopy(model=plain, multiple=multiple)
+    unfolded = AttackCopy(model=plain, multiple=filling(plain, example.device))
+    if not fold or not any(isinstance(module, NORMS) for module in plain.modules()):
+        return unfolded
+    notes: list[str] = []
     with torch.no_grad():
         expected = model(example)
-    for attempt in (_fold_traced, _fold_sequential):
+    for attempt in (fold_traced, fold_sequential):
         try:
             folded, pairs = attempt(copy.deepcopy(plain))
             with torch.no_grad():
                 agrees = _close(folded(channels_last(example)), expected)
         except Exception as error:  # tracing runs the model's own code, which may raise anything
-            notes.append(f"{attempt.__name__.strip('_')} failed ({_first_line(error)})")
+            notes.append(f"{attempt.__name__} failed ({_first_line(error)})")
             continue
         if agrees and pairs:
-            return AttackCopy(model=folded, folded=len(pairs), notes=tuple(notes), multiple=multiple, pairs=pairs)
+            return replace(unfolded, model=folded, notes=tuple(notes), pairs=pairs)
         if not agrees:
-            notes.append(f"{attempt.__name__.strip('_')} changed the model's answer and was not used")
-    notes.append("batch-norm was not folded; attacks run on an unfolded copy")
-    return AttackCopy(model=plain, notes=tuple(notes), multiple=multiple)
+            notes.append(f"{attempt.__name__} changed the model's answer and was not used")
+    return replace(unfolded, notes=(*notes, "batch-norm was not folded; attacks run on an unfolded copy"))
 
 
 def _first_line(error: Exception) -> str:
@@ -144,107 +137,6 @@ def _close(found: Tensor, expected: Tensor) -> bool:
     """Equal up to the rounding of float32 through a deep network; randomised models never are, and stay unfolded."""
     scale = expected.abs().amax().clamp_min(1.0)
     return bool(((found - expected).abs().amax() <= 1e-3 * scale).item())
-
-
-def _fuse(layer: nn.Module, norm: nn.Module) -> nn.Module | None:
-    """`layer` with `norm` inside it, or None where the two are not a pair that folds."""
-    if not isinstance(norm, _NORMS) or norm.running_mean is None:
-        return None
-    if isinstance(layer, _CONVS):
-        return fuse_conv_bn_eval(layer, norm)
-    if isinstance(layer, nn.Linear) and isinstance(norm, nn.BatchNorm1d):
-        return fuse_linear_bn_eval(layer, norm)
-    return None
-
-
-class _Tracer(torch.fx.Tracer):
-    """Looks only into modules that hold something to fold: what else they do may not be traceable."""
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        inside = any(isinstance(module, (*_CONVS, *_NORMS)) for module in m.modules())
-        return not inside or super().is_leaf_module(m, module_qualified_name)
-
-
-_Pairs: TypeAlias = tuple[tuple[str, str], ...]
-
-
-def _fold_traced(model: nn.Module) -> tuple[nn.Module, _Pairs]:
-    """Fold wherever a traced graph shows a batch-norm to be the only reader of a convolution or linear layer."""
-    graph = torch.fx.GraphModule(model, _Tracer().trace(model))
-    modules = dict(graph.named_modules())
-    calls = [node for node in graph.graph.nodes if node.op == "call_module"]
-    uses = {node.target: sum(other.target == node.target for other in calls) for node in calls}
-    folded: list[tuple[str, str]] = []
-    for node in calls:
-        before = node.args[0] if node.args else None
-        if not (isinstance(before, torch.fx.Node) and before.op == "call_module" and len(before.users) == 1):
-            continue
-        if uses[node.target] != 1 or uses[before.target] != 1:  # shared modules mean different things at each use
-            continue
-        fused = _fuse(modules[before.target], modules[node.target])
-        if fused is None:
-            continue
-        parent, _, name = str(before.target).rpartition(".")
-        setattr(graph.get_submodule(parent), name, fused)
-        modules[before.target] = fused
-        node.replace_all_uses_with(before)
-        graph.graph.erase_node(node)
-        folded.append((str(before.target), str(node.target)))
-    _overwrite(graph)
-    graph.delete_all_unused_submodules()
-    graph.recompile()
-    return graph, tuple(folded)
-
-
-_RELUS = (torch.relu, nn.functional.relu, "relu")
-_SUMS = (operator.add, torch.add)
-
-
-def _add_into(a: Tensor, b: Tensor) -> Tensor:
-    """a + b, written over a where it fits there."""
-    return a.add_(b) if a.shape == b.shape and a.dtype == b.dtype else a + b
-
-
-def _overwrite(graph: torch.fx.GraphModule) -> None:
-    """Let sums and ReLUs write over what they read, where nobody else reads it: less memory to touch.
-
-    Safe for gradients, because the backward pass of a convolution, a linear layer or a sum does not look at its output.
-    """
-    modules = dict(graph.named_modules())
-
-    def spare(node: object) -> bool:
-        """Whether the node's output is its own, read once, and not looked at by its backward pass."""
-        if not isinstance(node, torch.fx.Node) or len(node.users) != 1:
-            return False
-        if node.op == "call_module":
-            return isinstance(modules[node.target], (*_CONVS, nn.Linear))
-        return node.op == "call_function" and node.target in (*_SUMS, _add_into)
-
-    for node in list(graph.graph.nodes):
-        if node.target is operator.add and spare(node.args[0]) and isinstance(node.args[1], torch.fx.Node):
-            node.target = _add_into
-        relu = node.target in _RELUS or (node.op == "call_module" and type(modules[node.target]) is nn.ReLU)
-        if relu and node.args and spare(node.args[0]):
-            with graph.graph.inserting_before(node):
-                node.replace_all_uses_with(graph.graph.call_function(torch.relu_, (node.args[0],)))
-            graph.graph.erase_node(node)
-
-
-def _fold_sequential(model: nn.Module) -> tuple[nn.Module, _Pairs]:
-    """Fold neighbours inside plain `nn.Sequential`s, whose order is known without tracing."""
-    seen = [module for parent in model.modules() for module in parent.children()]
-    folded: list[tuple[str, str]] = []
-    for prefix, parent in list(model.named_modules()):
-        if type(parent) is not nn.Sequential:
-            continue
-        names = [f"{prefix}.{name}".lstrip(".") for name, _ in parent.named_children()]
-        for place in range(len(parent) - 1):
-            pair = parent[place], parent[place + 1]
-            fused = _fuse(*pair) if all(seen.count(module) == 1 for module in pair) else None
-            if fused is not None:
-                parent[place], parent[place + 1] = fused, nn.Identity()
-                folded.append((names[place], names[place + 1]))
-    return model, tuple(folded)
 
 
 @dataclass(frozen=True)
@@ -296,12 +188,12 @@ def replica(model: Model) -> Model:
     return copy.deepcopy(model, {id(tensor): tensor for tensor in _held(model)})
 
 
-def unsettled(model: SomeModel) -> SomeModel:
+def unsettled(model: Model) -> Model:
     """The same model with no memory of batches before, so that a part begins as it would in a run that was resumed."""
     return replace(model) if isinstance(model, AttackCopy) else model
 
 
-def halved(model: SomeModel) -> SomeModel:
+def halved(model: Model) -> Model:
     """The same model, looking at half as many images in one pass where no gradient is asked for."""
     return replace(model, most=max(model.most // 2, 1)) if isinstance(model, AttackCopy) and model.most else model
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,8 +35,11 @@ class Attacked:
         made = cls(evaluation, place, np.zeros(len(evaluation.images), bool), np.zeros(len(evaluation.images), bool))
         for path in [] if evaluation.folder is None else evaluation.folder.search_parts():
             part = made._complete(path)
-            if part is None:
-                _discard(path)
+            if part is None:  # its images are attacked again
+                try:
+                    path.unlink()
+                except OSError as error:
+                    raise run.cannot_write(path, error) from error
                 continue
             made._add(part)
             for name in evaluation.attacks:
@@ -49,7 +52,7 @@ class Attacked:
             part = Records.read(path)
         except UserError:
             return None
-        first, *later = self.evaluation.attacks
+        first = next(iter(self.evaluation.attacks))
         shown = np.sort(part.of(first).index) if first in part.attacks else np.zeros(0, np.int64)
         stated = part.meta.part
         fits = (
@@ -58,7 +61,7 @@ class Attacked:
             and (stated is None or stated.covers == digest(shown))
             and set(part.attacks) <= set(self.evaluation.attacks)
         )
-        for name in (first, *later):
+        for name in self.evaluation.attacks:
             own = part.take(np.flatnonzero((part.frame["attack"] == name).to_numpy()))
             fits = fits and np.array_equal(np.sort(own.index), shown)
             shown = np.setdiff1d(shown, own.index[~own.correct])
@@ -84,7 +87,7 @@ class Attacked:
                 images=evaluation.images.take(rows),
                 eps=evaluation.eps[rows],
                 plan=dataclasses.replace(evaluation.plan, part=len(rows)),
-                report=_except_clean(evaluation.report),
+                report=lambda name, finished: None if name == CLEAN else evaluation.report(name, finished),
                 folder=None,
             )
         )
@@ -101,15 +104,3 @@ class Attacked:
         self.known[at] = True
         self.broken[at[~part.correct]] = True
         self.parts.append(part)
-
-
-def _except_clean(report: Callable[[str, int], None]) -> Callable[[str, int], None]:
-    return lambda attack, finished: None if attack == CLEAN else report(attack, finished)
-
-
-def _discard(path: Path) -> None:
-    """Remove a part whose images are attacked again."""
-    try:
-        path.unlink()
-    except OSError as error:
-        raise run.cannot_write(path, error) from error

@@ -8,8 +8,10 @@ and part size) is fixed when a run begins and kept with it: a resumed run makes 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +19,51 @@ import numpy as np
 import pandas as pd
 import torch
 
-from classwise.attacks.attack import Attack
 from classwise.attacks.clean import Clean
 from classwise.core import adversarial_examples
 from classwise.core.errors import UserError
-from classwise.core.meta import Meta, Part
+from classwise.core.meta import Part
 from classwise.core.records import CLEAN, COLUMNS, Array, Records, digest
 from classwise.core.run_folder import AuditFolder
 from classwise.data.images import Images, IntArray
-from classwise.engine.active_set import AttackResult, Verifier
+from classwise.engine.active_set import ActiveSet, AttackResult, Verifier
 from classwise.engine.evaluation import Evaluation
 from classwise.engine.workers import attack_places
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Task:
+    """One attack on one part of the data: the part's number and rows, what the attacks before it found there, and the
+    file for its own rows."""
+
+    evaluation: Evaluation
+    name: str
+    number: int
+    rows: IntArray
+    before: Mapping[str, Records]
+    path: Path | None
+
+    @property
+    def keeps_points(self) -> bool:
+        return self.evaluation.save_adversarial and self.name != CLEAN
+
+    @property
+    def verifier(self) -> Verifier:
+        return Verifier(self.evaluation.model, self.evaluation.threat.ball, self.evaluation.eot)
+
+
 def evaluate(evaluation: Evaluation) -> Records:
     """Run every attack of the evaluation on every part of its data; return all rows."""
-    attacks: dict[str, Attack] = {CLEAN: Clean(), **evaluation.attacks}
     done: list[Records] = []
     for number, begin in enumerate(range(0, len(evaluation.images), evaluation.plan.part)):
         rows = np.arange(begin, min(begin + evaluation.plan.part, len(evaluation.images)))
         before: dict[str, Records] = {}
-        for place, (name, attack) in enumerate(attacks.items()):
+        for place, name in enumerate((CLEAN, *evaluation.attacks)):
             path = None if evaluation.folder is None else evaluation.folder.part(place, name, number)
-            records = None if path is None else _finished(evaluation, name, number, rows, before, path)
+            task = _Task(evaluation=evaluation, name=name, number=number, rows=rows, before=before, path=path)
+            records = _finished(task)
             if records is None:
-                records = _attack_part(evaluation, name, attack, number=number, rows=rows, before=before, path=path)
+                records = _attack_part(task)
                 if path is not None:
                     write_part(records, path)
             else:
@@ -66,61 +88,28 @@ def cannot_write(path: Path, error: OSError) -> UserError:
     )
 
 
-def _write_points(
-    evaluation: Evaluation, name: str, path: Path, part: Images, outcome: AttackResult, keep: IntArray
-) -> tuple[dict[str, float], str]:
-    """Store the points at which the attack itself broke an example, and try them rounded to 8 bits; return how many
-    there are and the file's digest.
-
-    Not of what was misclassified anyway, or broken before by the same attack at a smaller radius.
-    """
-    assert outcome.points is not None
-    clean, exact = part.batch(np.arange(len(part)))[0].cpu().numpy(), outcome.points[keep]
-    moved = (exact != clean).reshape(len(exact), -1).any(axis=1)
-    found = np.flatnonzero((outcome.columns["prediction"][keep] != part.labels) & moved)
-    exact, clean, broken = exact[found], clean[found], part.take(found)
-    verifier = Verifier(evaluation.model, evaluation.threat.ball, evaluation.eot)
-    prediction = np.zeros(len(found), np.int64)
-    for rows in (
-        np.arange(len(found))[begin : begin + evaluation.plan.batch]
-        for begin in range(0, len(found), evaluation.plan.batch)
-    ):
-        x = (torch.from_numpy(adversarial_examples.rounded(exact[rows])).float() / 255).to(evaluation.device)
-        y = torch.from_numpy(broken.labels[rows]).to(evaluation.device)
-        prediction[rows] = verifier(x, x, y, torch.zeros(len(x), device=evaluation.device))["prediction"].cpu().numpy()
-    place = AuditFolder.images_of(path)
-    try:
-        written = adversarial_examples.write(
-            place, name, index=broken.positions, label=broken.labels, prediction=prediction, exact=exact, clean=clean
-        )
-    except OSError as error:
-        raise cannot_write(place, error) from error
-    return {"kept": len(found), "survive_rounding": int((prediction != broken.labels).sum())}, written
-
-
-def _finished(
-    evaluation: Evaluation, name: str, number: int, rows: IntArray, before: Mapping[str, Records], path: Path
-) -> Records | None:
+def _finished(task: _Task) -> Records | None:
     """The part as an earlier run left it; None, so that it is computed again, if it is not there, damaged, or not of
     exactly the examples that this part is about."""
-    if not path.exists():
+    evaluation, name, path = task.evaluation, task.name, task.path
+    if path is None or not path.exists():
         return None
     try:
         records = Records.read(path)
     except UserError:
         return None
-    covered = evaluation.images.positions[rows]
-    shown = covered[_survivors(covered, before)] if evaluation.only_survivors(name) else covered
-    part = records.meta.part or Part(name, number, digest(covered))  # written before parts said what they are
+    covered = evaluation.images.positions[task.rows]
+    shown = covered[_survivors(covered, task.before)] if evaluation.only_survivors(name) else covered
+    stated = Part(name, task.number, digest(covered))
+    part = records.meta.part or stated  # written before parts said what they are
     fits = (
-        (part.attack, part.number, part.covers) == (name, number, digest(covered))
+        dataclasses.replace(part, points=None) == stated
         and np.array_equal(records.index, shown)
         and (records.frame["attack"] == name).all()
         and records.class_names == evaluation.meta.class_names
         and (records.probs is not None) == evaluation.probs
+        and (not task.keeps_points or adversarial_examples.intact(AuditFolder.images_of(path), part.points))
     )
-    if fits and evaluation.save_adversarial and name != CLEAN:
-        fits = adversarial_examples.intact(AuditFolder.images_of(path), part.points)
     # Files written before the order of the attacks was kept have it sorted.
     ordered = dataclasses.replace(records.meta, attacks=evaluation.meta.attacks)
     return dataclasses.replace(records, meta=ordered) if fits else None
@@ -134,53 +123,59 @@ def _survivors(positions: IntArray, before: Mapping[str, Records]) -> Array:
     return survives
 
 
-def _attack_part(
-    evaluation: Evaluation,
-    name: str,
-    attack: Attack,
-    *,
-    number: int,
-    rows: IntArray,
-    before: Mapping[str, Records],
-    path: Path | None,
-) -> Records:
-    part, eps = evaluation.images.take(rows), evaluation.radii.get(name, evaluation.eps)[rows]
-    begin = time.perf_counter()
-    keeping = evaluation.save_adversarial and name != CLEAN
-    outcome = AttackResult.empty(part, len(evaluation.meta.class_names), keeping)
-    attacked = np.ones(len(part), bool)
-    if name != CLEAN and evaluation.protocol == "any":
+def _attack_part(task: _Task) -> Records:
+    evaluation, name, begin = task.evaluation, task.name, time.perf_counter()
+    part = evaluation.images.take(task.rows)
+    eps = np.zeros(len(part)) if name == CLEAN else evaluation.radii.get(name, evaluation.eps)[task.rows]
+    outcome = AttackResult.empty(part, len(evaluation.meta.class_names), task.keeps_points)
+    places = _places(task, part, outcome)
+    evaluation.report(name, len(part) - len(places))
+    if places.size:
+        active = ActiveSet(
+            attack=Clean() if name == CLEAN else evaluation.attacks[name],
+            attack_copy=evaluation.attack_copy,
+            verifier=task.verifier,
+            part=part,
+            eps=eps,
+            outcome=outcome,
+            protocol=evaluation.protocol,
+            batch=evaluation.plan.batch,
+            seed=evaluation.meta.seed,
+            device=evaluation.device,
+            report=functools.partial(evaluation.report, name),
+        )
+        outcome = attack_places(active, places, evaluation.plan.workers)
+    counts = {count: getattr(outcome, count) for count in ("passes", "rejected", "outside")}
+    stats = {"seconds": time.perf_counter() - begin, **counts, "attacked": len(places)}
+    keep = np.sort(places) if evaluation.only_survivors(name) else np.arange(len(part))
+    part, points = part.take(keep), None
+    if task.keeps_points and task.path is not None:  # before the rows: a part whose rows are there is complete
+        kept, points = _write_points(task, task.path, part, outcome, keep)
+        stats |= kept
+    about = Part(name, task.number, digest(evaluation.images.positions[task.rows]), points)
+    columns: dict[str, Any] = {"index": part.positions, "label": part.labels, "attack": name, "eps": eps[keep]}
+    columns |= {key: column[keep] for key, column in outcome.columns.items()}
+    # The types they are stored in, so that a part just computed and one read back are equal to the last bit.
+    frame = pd.DataFrame(columns).astype({key: COLUMNS[key].to_pandas_dtype() for key in columns if key != "attack"})
+    meta = dataclasses.replace(evaluation.meta, stats={name: stats}, part=about)
+    return Records(frame, meta, outcome.probs[keep] if evaluation.probs else None)
+
+
+def _places(task: _Task, part: Images, outcome: AttackResult) -> IntArray:
+    """The examples to attack; what is broken already, where any point that breaks it counts, gets its outcome."""
+    evaluation, name, before = task.evaluation, task.name, task.before
+    if name == CLEAN:
+        return np.arange(len(part))
+    if evaluation.protocol == "any":
         _inherit(outcome, before[CLEAN], part)
         if name in evaluation.after:
             _inherit(outcome, before[evaluation.after[name]], part)
-        attacked = ~outcome.done
+    attacked = ~outcome.done
     if evaluation.only_survivors(name):
         attacked &= _survivors(part.positions, before)
-    evaluation.report(name, int((~attacked).sum()))
     places = np.flatnonzero(attacked)
-    if name != CLEAN:  # the hardest to break first: workers get equal shares, and batches empty quickly at the end
-        places = places[np.argsort(before[CLEAN].frame["loss"].to_numpy()[places], kind="stable")]
-    if places.size:
-        outcome = attack_places(evaluation, attack, part, eps=eps, outcome=outcome, places=places, name=name)
-    seconds = time.perf_counter() - begin
-    keep = np.arange(len(part))
-    if evaluation.only_survivors(name):
-        keep = np.sort(places)
-    stats = {
-        "seconds": seconds,
-        "passes": outcome.passes,
-        "rejected": outcome.rejected,
-        "outside": outcome.outside,
-        "attacked": len(places),
-    }
-    kept = None
-    if keeping and path is not None:  # before the rows: a part whose rows are there is complete
-        counts, kept = _write_points(evaluation, name, path, part.take(keep), outcome, keep)
-        stats |= counts
-    meta = dataclasses.replace(
-        evaluation.meta, stats={name: stats}, part=Part(name, number, digest(part.positions), kept)
-    )
-    return _to_records(evaluation, name, part.take(keep), eps=eps[keep], outcome=outcome, keep=keep, meta=meta)
+    # The hardest to break first: workers get equal shares, and batches empty quickly at the end.
+    return places[np.argsort(before[CLEAN].frame["loss"].to_numpy()[places], kind="stable")]
 
 
 def _inherit(outcome: AttackResult, before: Records, part: Images) -> None:
@@ -195,13 +190,30 @@ def _inherit(outcome: AttackResult, before: Records, part: Images) -> None:
     outcome.done[at] = True
 
 
-def _to_records(
-    evaluation: Evaluation, name: str, part: Images, *, eps: Array, outcome: AttackResult, keep: IntArray, meta: Meta
-) -> Records:
-    radius = np.zeros(len(part)) if name == CLEAN else eps
-    columns: dict[str, Any] = {"index": part.positions, "label": part.labels, "attack": name, "eps": radius}
-    columns |= {key: column[keep] for key, column in outcome.columns.items()}
-    # The types they are stored in, so that a part just computed and one read back are equal to the last bit.
-    types = {key: COLUMNS[key].to_pandas_dtype() for key in columns if key != "attack"}
-    frame = pd.DataFrame(columns).astype(types)
-    return Records(frame, meta, outcome.probs[keep] if evaluation.probs else None)
+def _write_points(
+    task: _Task, path: Path, part: Images, outcome: AttackResult, keep: IntArray
+) -> tuple[dict[str, float], str]:
+    """Store the points at which the attack itself broke an example, and try them rounded to 8 bits; return how many
+    there are and the file's digest.
+
+    Not of what was misclassified anyway, or broken before by the same attack at a smaller radius.
+    """
+    assert outcome.points is not None
+    name, device, batch = task.name, task.evaluation.device, task.evaluation.plan.batch
+    clean, exact = part.batch(np.arange(len(part)))[0].cpu().numpy(), outcome.points[keep]
+    moved = (exact != clean).reshape(len(exact), -1).any(axis=1)
+    found = np.flatnonzero((outcome.columns["prediction"][keep] != part.labels) & moved)
+    exact, clean, broken = exact[found], clean[found], part.take(found)
+    prediction = np.zeros(len(found), np.int64)
+    for rows in (slice(begin, begin + batch) for begin in range(0, len(found), batch)):
+        x = (torch.from_numpy(adversarial_examples.rounded(exact[rows])).float() / 255).to(device)
+        y = torch.from_numpy(broken.labels[rows]).to(device)
+        prediction[rows] = task.verifier(x, x, y, torch.zeros(len(x), device=device))["prediction"].cpu().numpy()
+    place = AuditFolder.images_of(path)
+    try:
+        written = adversarial_examples.write(
+            place, name, index=broken.positions, label=broken.labels, prediction=prediction, exact=exact, clean=clean
+        )
+    except OSError as error:
+        raise cannot_write(place, error) from error
+    return {"kept": len(found), "survive_rounding": int((prediction != broken.labels).sum())}, written

@@ -2,77 +2,49 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 
-from classwise.attacks.attack import Attack
 from classwise.core.errors import UserError
-from classwise.core.records import Array
-from classwise.data.images import Images, IntArray
-from classwise.engine.active_set import ActiveSet, AttackResult, Verifier
+from classwise.data.images import IntArray
+from classwise.engine.active_set import ActiveSet, AttackResult
 from classwise.engine.attack_copy import halved, replica, unsettled
 from classwise.engine.batch_size import out_of_memory
-from classwise.engine.evaluation import FEWEST, Evaluation
+from classwise.engine.evaluation import FEWEST
 
 
-def attack_places(
-    evaluation: Evaluation,
-    attack: Attack,
-    part: Images,
-    *,
-    eps: Array,
-    outcome: AttackResult,
-    places: IntArray,
-    name: str,
-) -> AttackResult:
+def attack_places(active: ActiveSet, places: IntArray, workers: int) -> AttackResult:
     """Attack the given places; when memory runs out, again with half as many images at once."""
-    batch, copy = evaluation.plan.batch, evaluation.attack_copy
     while True:
-        attempt = dataclasses.replace(
-            outcome,
-            columns={key: column.copy() for key, column in outcome.columns.items()},
-            probs=outcome.probs.copy(),
-            done=outcome.done.copy(),
-            points=None if outcome.points is None else outcome.points.copy(),
-        )
         reported = 0
 
-        def report(attack: str, finished: int) -> None:
+        def report(finished: int, full: ActiveSet = active) -> None:
             nonlocal reported
             reported += finished
-            evaluation.report(attack, finished)
+            full.report(finished)
 
+        attempt = replace(active, outcome=active.outcome.copy(), report=report)
         try:
-            trial = dataclasses.replace(evaluation, attack_copy=copy, report=report)
-            _share_out(trial, attack, part, eps=eps, outcome=attempt, places=places, name=name, batch=batch)
-            return attempt
+            _share_out(attempt, places, min(workers, max(len(places) // FEWEST, 1)))
+            return attempt.outcome
         except Exception as error:
             if not out_of_memory(error):
                 raise
-            if batch == 1 and halved(copy) == copy:
+            batch, copy = max(active.batch // 2, 1), halved(active.attack_copy)
+            if active.batch == 1 and copy == active.attack_copy:
                 raise UserError("out of memory with a batch of 1; use a smaller model or another device.") from error
-            batch, copy = max(batch // 2, 1), halved(copy)
-            evaluation.report(name, -reported)
-        if evaluation.device.type == "cuda":  # here, where no exception holds on to the tensors of its frames
+            active.report(-reported)
+            active = replace(active, batch=batch, attack_copy=copy)
+        if active.device.type == "cuda":  # here, where no exception holds on to the tensors of its frames
             torch.cuda.empty_cache()
 
 
-def _share_out(
-    evaluation: Evaluation,
-    attack: Attack,
-    part: Images,
-    *,
-    eps: Array,
-    outcome: AttackResult,
-    places: IntArray,
-    name: str,
-    batch: int,
-) -> None:
+def _share_out(active: ActiveSet, places: IntArray, workers: int) -> None:
     """Deal the places out to the workers, each with an active set of its own."""
     stop, lock = threading.Event(), threading.Lock()
 
@@ -80,33 +52,20 @@ def _share_out(
         if stop.is_set():
             raise InterruptedError("another worker failed")
         with lock:
-            evaluation.report(name, finished)
+            active.report(finished)
 
-    def work(mine: IntArray, own: AttackResult) -> None:
-        verifier = Verifier(
-            replica(evaluation.model) if workers > 1 else evaluation.model, evaluation.threat.ball, evaluation.eot
-        )
-        copy = replica(evaluation.attack_copy) if workers > 1 else unsettled(evaluation.attack_copy)
+    def work(mine: IntArray, outcome: AttackResult) -> None:
+        verifier, copy = active.verifier, unsettled(active.attack_copy)
+        if workers > 1:
+            verifier, copy = replace(verifier, model=replica(verifier.model)), replica(copy)
         try:
-            ActiveSet(
-                attack=attack,
-                attack_copy=copy,
-                verifier=verifier,
-                part=part,
-                eps=eps,
-                outcome=own,
-                protocol=evaluation.protocol,
-                batch=batch,
-                seed=evaluation.meta.seed,
-                device=evaluation.device,
-                report=report,
-            ).run(mine)
+            replace(active, verifier=verifier, attack_copy=copy, outcome=outcome, report=report).run(mine)
         except BaseException:
             stop.set()
             raise
 
-    workers = min(evaluation.plan.workers, max(len(places) // FEWEST, 1))
-    shares = [dataclasses.replace(outcome) for _ in range(workers)]  # the same arrays, counters of their own
+    outcome = active.outcome
+    shares = [replace(outcome) for _ in range(workers)]  # the same arrays, counters of their own
     if workers == 1:
         work(places, shares[0])
     else:

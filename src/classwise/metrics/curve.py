@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from classwise.core.errors import UserError, unknown
+from classwise.core.errors import UserError, check_known
 from classwise.core.meta import AttackInfo
 from classwise.core.per_class import PerClass
 from classwise.core.records import CLEAN, Records
@@ -71,8 +71,7 @@ def at(records: Records, eps: float, attack: str | None = None, confidence: floa
             "no attack of these records looked for minimal distances. Audit with distances=True (--distances) and an "
             "attack that can."
         )
-    if attack is not None and attack not in known:
-        raise unknown("attack with minimal distances", attack, known)
+    check_known("attack with minimal distances", known, attack)
     names = known if attack is None else [attack]
     for name in names:
         records.of(name).single()  # one that saw only some examples says nothing of a class
@@ -138,9 +137,5 @@ def _labels(records: Records, index: pd.Index[int]) -> Array:
 
 def _median_by_class(nearest: pd.Series[float], records: Records) -> Array:
     """The lower median of each class; NaN for a class without examples."""
-    label, distance = _labels(records, nearest.index), np.asarray(nearest, dtype=float)
-    result = np.full(records.num_classes, np.nan)
-    for c in np.unique(label):
-        own = np.sort(distance[label == c])
-        result[c] = own[(len(own) - 1) // 2]
-    return result
+    by_class = nearest.groupby(_labels(records, nearest.index))
+    return by_class.quantile(0.5, interpolation="lower").reindex(range(records.num_classes)).to_numpy()

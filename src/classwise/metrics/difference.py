@@ -59,14 +59,8 @@ def _paired(records: Records, other: Records) -> tuple[Array, ...]:
         np.rint(np.nan_to_num(table[name].to_numpy()) * n).astype(np.int64) for name in ("first", "second")
     )
     both, neither = right_first - only_first, n - right_first - only_second
-    return (
-        right_first,
-        n,
-        right_second,
-        n,
-        correlation_of_answers(both, only_first, only_second, neither),
-        table["p"].to_numpy(),
-    )
+    phi = correlation_of_answers(both, only_first, only_second, neither)
+    return right_first, n, right_second, n, phi, table["p"].to_numpy()
 
 
 def _unpaired(records: Records, other: Records) -> tuple[Array, ...]:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from classwise.core.errors import UserError
 from classwise.core.storage import atomic_write
 from classwise.models.logit_bias import bias_of
-from classwise.models.normalize import normalization_of
+from classwise.models.normalize import constants, normalization_of
 from classwise.models.programs import kind_of_program
 from classwise.models.reading import read_file
 
@@ -154,9 +154,10 @@ def _find_defect(header: Mapping[str, Any], state: Any) -> str | None:
             return f"its header has no {name}"
     if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
         return "it holds no weights (state_dict)"
-    normalize = header.get("normalize")
-    if normalize is not None and not _is_pair(normalize):
-        return f"its normalisation is {normalize!r}"
+    try:
+        constants(header.get("normalize"))
+    except UserError:
+        return f"its normalisation is {header['normalize']!r}"
     bias = header.get("logit_bias")
     if bias is not None and not _is_bias(bias, header["num_classes"]):
         return f"its logit bias is {bias!r:.80}"
@@ -167,15 +168,3 @@ def _is_bias(bias: Any, classes: int) -> bool:
     """Whether it is a list of one finite number for each class."""
     numbers = isinstance(bias, (list, tuple)) and all(isinstance(value, float) for value in bias)
     return numbers and len(bias) == classes and all(map(math.isfinite, bias))
-
-
-def _is_pair(normalize: Any) -> bool:
-    """Whether it is a list of means and one of standard deviations."""
-    return (
-        isinstance(normalize, (list, tuple))
-        and len(normalize) == 2
-        and all(
-            isinstance(part, (list, tuple)) and part and all(isinstance(value, float) for value in part)
-            for part in normalize
-        )
-    )

@@ -11,16 +11,14 @@ weights come from a file.
 
 from __future__ import annotations
 
-import ast
-import contextlib
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pooch
 from torch import nn
 
-from classwise.core.errors import UserError, unknown
-from classwise.core.extras import package
+from classwise.core.errors import UserError, check_known, lookup, unknown
+from classwise.core.extras import literal, package
 from classwise.core.spec import convert, split
 from classwise.models.normalize import Normalization, normalized
 
@@ -39,21 +37,13 @@ def load_external(
     _, options = split(f"{library}:{settings}")
     if not name:
         raise UserError(f"{spec!r} names no model; write {library}:NAME.")
-    model, trained_with = LIBRARIES[library](name.strip(), _values(options), num_classes, in_channels, fetch)
+    values = {key: literal(text) for key, text in options.items()}
+    model, trained_with = LIBRARIES[library](name.strip(), values, num_classes, in_channels, fetch)
     return normalized(model, trained_with if normalize is None else normalize)
 
 
 def _package(name: str, module: str | None = None) -> Any:
     return package(name, f"models of {name} need", module)
-
-
-def _values(options: dict[str, str]) -> Settings:
-    """Settings for another library: numbers, true/false and tuples as Python writes them, else text."""
-    values: Settings = dict(options)
-    for key, text in options.items():
-        with contextlib.suppress(ValueError, SyntaxError):
-            values[key] = ast.literal_eval(text.capitalize() if text in ("true", "false", "none") else text)
-    return values
 
 
 def _create(spec: str, make: Callable[..., nn.Module], settings: Settings) -> nn.Module:
@@ -66,16 +56,13 @@ def _create(spec: str, make: Callable[..., nn.Module], settings: Settings) -> nn
 def _torchvision(name: str, settings: Settings, num_classes: int | None, in_channels: int | None, fetch: bool) -> Made:
     models = _package("torchvision", "torchvision.models")
     known = models.list_models(module=models)  # classifiers only, not detection or video
-    if name not in known:
-        raise unknown("torchvision model", name, known)
+    check_known("torchvision model", known, name)
     if in_channels not in (None, 3):
         raise UserError(f"torchvision's {name} takes images of 3 channels, the data has {in_channels}.")
     trained, weights = settings.pop("weights", None), None
     if trained is not None:
         choices = models.get_model_weights(name).__members__
-        if trained not in choices:
-            raise unknown(f"weights of torchvision's {name}", str(trained), choices)
-        weights = choices[trained]
+        weights = lookup(f"weights of torchvision's {name}", str(trained), choices)
     if weights is not None and fetch:
         settings["weights"] = weights
     elif num_classes is not None:
@@ -109,9 +96,7 @@ def _robustbench(name: str, settings: Settings, num_classes: int | None, in_chan
         raise UserError(f"write robustbench:DATASET/THREAT/NAME, such as cifar10/Linf/Standard; got {name!r}.")
     for part, kind in zip(parts, ("data set", "threat model", "model"), strict=True):
         known = {str(getattr(key, "value", key)): entry for key, entry in zoo.items()}
-        if part not in known:
-            raise unknown(f"RobustBench {kind}", part, known)
-        zoo = known[part]
+        zoo = lookup(f"RobustBench {kind}", part, known)
     if not fetch:
         return _create(f"robustbench:{name}", zoo["model"], {}), None
     dataset, threat, model_name = parts

@@ -19,7 +19,7 @@ import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import urllib3
@@ -29,6 +29,7 @@ from classwise.core.errors import UserError
 from classwise.core.spec import Count, Natural, NonNegative, Positive, items, validate_fields
 from classwise.core.version import __version__
 from classwise.models.query import HOW_TO_RESUME, Query
+from classwise.models.serve import no_constant
 
 if TYPE_CHECKING:
     from typing import Self
@@ -172,13 +173,9 @@ def encode(array: NDArray[Any]) -> bytes:
     return json.dumps({"shape": array.shape, "dtype": "float32", "data": data}).encode()
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
 def decode_scores(body: bytes) -> NDArray[np.float64]:
     """The scores in a reply; ValueError, KeyError or TypeError where there are none."""
-    content = json.loads(body, parse_constant=_no_constant)
+    content = json.loads(body, parse_constant=no_constant)
     if not isinstance(content, dict):
         raise TypeError(f"a {type(content).__name__}, not an object")
     if "scores" in content:

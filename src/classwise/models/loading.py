@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,17 +12,16 @@ import torch
 from torch import nn
 
 from classwise.core.arguments import checked
-from classwise.core.errors import UserError
+from classwise.core.errors import UserError, unknown
 from classwise.core.spec import Seed, convert, split
 from classwise.core.trust import require_trust, trusting
-from classwise.core.user_files import IN_FILE
+from classwise.core.user_files import IN_FILE, import_file, importing_from
 from classwise.models import registry
 from classwise.models.biased_file import SUFFIX, read_biased
 from classwise.models.black_box import kind_of, load_black_box
 from classwise.models.check import move_to
 from classwise.models.checkpoint import adversarially_trained, read_checkpoint, trained_threat
 from classwise.models.external import LIBRARIES, load_external
-from classwise.models.factory import load_factory
 from classwise.models.logit_bias import biased
 from classwise.models.normalize import Normalization, agree, constants, normalized
 from classwise.models.programs import kind_of_program, load_program
@@ -76,7 +76,7 @@ def _build(
             raise UserError("a black box brings its own weights; leave weights out.")
         return load_black_box(spec, normalize)
     if _FACTORY.fullmatch(spec):
-        model = load_factory(*split(spec), num_classes=num_classes, in_channels=in_channels)
+        model = _from_factory(*split(spec), num_classes=num_classes, in_channels=in_channels)
         return normalized(model, normalize)
     if spec.partition(":")[0] in LIBRARIES:
         return load_external(spec, num_classes, in_channels, normalize, fetch)
@@ -94,6 +94,45 @@ def _build(
             f"no model file {spec!r}. Check the path, or name a built-in model: {', '.join(registry.names())}."
         )
     return registry.construct(spec, num_classes, in_channels, normalize)
+
+
+def _from_factory(where: str, settings: Mapping[str, str], **arguments: Any) -> nn.Module:
+    """What ``file.py:name`` makes, called with its settings and those of the `arguments` that its signature names."""
+    path, name = Path(where.rpartition(":")[0]), where.rpartition(":")[2]
+    if not path.is_file():
+        raise UserError(f"no Python file {str(path)!r} to take the model {name!r} from.")
+    with importing_from(path.resolve().parent):
+        try:
+            module = import_file(path)
+            factory = getattr(module, name, None)
+            made = isinstance(factory, nn.Module) or factory is None
+            model = factory if made else _call(factory, where, settings, arguments)
+        except UserError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise UserError(f"{where} failed: {type(error).__name__}: {error}") from error
+    if factory is None:
+        own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise unknown(f"function or class of {path.name}", name, own)
+    if not isinstance(model, nn.Module):
+        raise UserError(f"{where} returned a {type(model).__name__}, expected a torch.nn.Module.")
+    return model
+
+
+def _call(factory: Any, where: str, settings: Mapping[str, str], arguments: dict[str, Any]) -> Any:
+    if not callable(factory):
+        raise UserError(f"{where} is a {type(factory).__name__}, expected a function or class that makes the model.")
+    parameters = inspect.signature(factory).parameters
+    given = {key: value for key, value in arguments.items() if key in parameters and value is not None}
+    given |= registry.REGISTRY.arguments(factory, settings, where)
+    named = [p for p in parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    needed = [p.name for p in named if p.default is p.empty and p.name not in given]
+    if needed:
+        raise UserError(
+            f"{where} needs {', '.join(needed)}. classwise passes num_classes and in_channels when it knows them; "
+            "give the other parameters a default."
+        )
+    return factory(**given)
 
 
 def _from_file(path: Path, num_classes: int | None, normalize: Normalization) -> nn.Module:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from classwise.core.errors import UserError, unknown
+from classwise.core.errors import UserError, check_known
 from classwise.models.query import Query
 
 _FLOATS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
@@ -82,8 +82,7 @@ class Onnx:
     def _output(self) -> str:
         outputs = {output.name: output for output in self._session.get_outputs()}
         if self.output is not None:
-            if self.output not in outputs:
-                raise unknown(f"output of {self.path}", self.output, outputs)
+            check_known(f"output of {self.path}", outputs, self.output)
             return self.output
         name: str = next((name for name, output in outputs.items() if output.type in _FLOATS), "")
         if not name:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -19,11 +18,7 @@ def penultimate(model: nn.Module) -> Callable[[Tensor], Tensor]:
 
     def features(x: Tensor) -> Tensor:
         caught: list[Tensor] = []
-
-        def catch(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-            caught.append(inputs[0])
-
-        hook = head.register_forward_pre_hook(catch)
+        hook = head.register_forward_pre_hook(lambda module, inputs: caught.append(inputs[0]))
         try:
             model(x)
         finally:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
 import re
-import struct
 import warnings
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -21,24 +17,6 @@ from classwise.core.errors import UserError
 from classwise.models.programs import kind_of_program
 
 State = dict[str, Tensor]
-
-# What torch and safetensors raise for files that are cut short, are something else, or hold more than tensors.
-_UNREADABLE = (
-    pickle.UnpicklingError,
-    zlib.error,
-    TypeError,
-    AttributeError,
-    struct.error,
-    RuntimeError,
-    EOFError,
-    LookupError,
-    ValueError,
-    OSError,
-    AssertionError,
-    NotImplementedError,
-    zipfile.BadZipFile,
-    SafetensorError,
-)
 
 # Where checkpoints keep the weights, in order of preference: the trained ones before their average.
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "network", "weights", "params", "module")
@@ -59,7 +37,7 @@ def read_file(path: str | Path) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about pickle protocols; what cannot be read raises anyway
             return torch.load(path, map_location="cpu", weights_only=True)
-    except _UNREADABLE as error:
+    except Exception as error:  # torch and safetensors raise anything for what is cut short or something else
         if found := re.search(r"GLOBAL ([\w.]+)", str(error)):
             raise UserError(
                 f"{path} holds the Python object {found[1]}. Loading it would run code from the file, so it was not "

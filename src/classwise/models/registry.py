@@ -14,7 +14,7 @@ from classwise.core.registry import Registry
 from classwise.core.spec import Bounds, check_keys, convert, leading, split
 from classwise.models import networks
 from classwise.models.networks.cosine import with_cosine_head
-from classwise.models.normalize import Normalization, constants, from_options
+from classwise.models.normalize import Normalization, from_options, normalized
 
 _SIZE, _LENGTH = Bounds(least=1, most=10**6), Bounds(least=1, most=2000)  # of layers, and how many there are
 _LARGE, _MOST = 2**11, 2**33  # a setting from which on the parameters are counted first, and how many there may be
@@ -28,7 +28,7 @@ names, describe = REGISTRY.names, REGISTRY.describe
 
 def usage(name: str) -> str:
     """The arguments of a network with their defaults."""
-    return f"{REGISTRY.usage(name)}, head=linear"
+    return f"{REGISTRY.usage(name)}, normalize=none, head=linear"
 
 
 def _separate(written: str) -> tuple[str, str | None]:
@@ -58,12 +58,12 @@ def construct(
             settings.setdefault(key, value)
     head = convert(settings.pop("head", "linear"), Literal["linear", "cosine"], f"{name}.head")
     explicit: dict[str, Any] = {key: settings.pop(key) for key in ("mean", "std") if key in settings}
-    if normalize is not None:
-        settings["normalize"] = constants(normalize)
-    elif explicit:
-        settings["normalize"] = from_options(explicit)
+    named = settings.pop("normalize", None)
     network = _call(name, make, settings)
-    return with_cosine_head(network) if head == "cosine" else network
+    network = with_cosine_head(network) if head == "cosine" else network
+    if normalize is None:
+        normalize = from_options(explicit) if explicit else named
+    return normalized(network, normalize)
 
 
 def _leading_settings(name: str, make: Any, numbers: str | None) -> dict[str, str]:
@@ -82,8 +82,7 @@ def _leading_settings(name: str, make: Any, numbers: str | None) -> dict[str, st
 def _call(name: str, make: Any, settings: dict[str, Any]) -> nn.Module:
     hints = typing.get_type_hints(make, include_extras=True)
     hints.pop("return")
-    hints["normalize"] = Any  # read by the layer itself: a name, text or two tuples
-    check_keys(settings, {**hints, "mean": None, "std": None, "head": None}, name)
+    check_keys(settings, {**hints, **dict.fromkeys(("normalize", "mean", "std", "head"))}, name)
     if "num_classes" not in settings:
         raise UserError(f"{name} needs num_classes, the number of classes; the data knows it, or pass num_classes=….")
     values = {key: convert(value, hints[key], f"{name}.{key}") for key, value in settings.items()}

@@ -69,7 +69,7 @@ class Refused(ValueError):
 
 def decode_images(body: bytes) -> NDArray[np.float32]:
     """The images of a request."""
-    content = json.loads(body, parse_constant=_no_constant)
+    content = json.loads(body, parse_constant=no_constant)
     if content["dtype"] != "float32":
         raise ValueError(f"dtype is {content['dtype']!r}, expected 'float32'")
     shape = content["shape"]
@@ -79,7 +79,8 @@ def decode_images(body: bytes) -> NDArray[np.float32]:
     return values.reshape(shape).astype(np.float32)
 
 
-def _no_constant(name: str) -> NoReturn:
+def no_constant(name: str) -> NoReturn:
+    """Refuse NaN and Infinity, which Python would read."""
     raise ValueError(f"{name} is not JSON")
 
 

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import functools
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from classwise.core.errors import unknown
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from classwise.core.errors import lookup
+from classwise.core.toml import tomllib
 
 HOME = Path(__file__).parent
 
@@ -72,9 +67,7 @@ def items() -> list[Item]:
 
 def item(name: str) -> Item:
     """The item with this id."""
-    if name not in _by_id():
-        raise unknown("table or figure", name, _by_id())
-    return _by_id()[name]
+    return lookup("table or figure", name, _by_id())
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from classwise.core.errors import UserError, unknown
+from classwise.core.errors import UserError, lookup
 
 
 def resolve_likes(entries: Mapping[str, Mapping[str, Any]], what: str = "entry") -> dict[str, dict[str, Any]]:
@@ -16,8 +16,6 @@ def resolve_likes(entries: Mapping[str, Mapping[str, Any]], what: str = "entry")
 def _resolve(name: str, entries: Mapping[str, Mapping[str, Any]], what: str, before: tuple[str, ...]) -> dict[str, Any]:
     if name in before:
         raise UserError(f"{what} {before[0]} is like itself: {' -> '.join((*before, name))}.")
-    if name not in entries:
-        raise unknown(what, name, entries)
-    own = dict(entries[name])
+    own = dict(lookup(what, name, entries))
     other = own.pop("like", None)
     return own if other is None else {**_resolve(other, entries, what, (*before, name)), **own}

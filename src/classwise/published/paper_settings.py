@@ -9,19 +9,14 @@ and networks are this toolkit's, except for ``wideresnet-32-10``, the papers' na
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from classwise.core.toml import tomllib
 from classwise.published.index import HOME, item
 from classwise.published.like import resolve_likes
 from classwise.published.numbers import LABELS, table
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 NOT_STATED = "not stated"
 

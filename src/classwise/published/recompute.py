@@ -14,17 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
 from classwise.metrics import cv, mcd, rho
 from classwise.published.index import item
 from classwise.published.numbers import LABELS, printed, printed_statements, table
-from classwise.published.stated import stated
 
 #: CIFAR-10, the only data set whose class accuracies are printed.
 CLASSES = [str(number) for number in range(10)]
 _CHANGES = [f"change_{number}" for number in CLASSES]
+_SETTINGS = ("inv_temperature", "eta")  # which name a row by a number
+_ATTACKS = ("pgd100", "cw", "autoattack")
 _ROUNDING = 1e-9  # of floating point
 
 
@@ -89,12 +91,8 @@ def _column(name: str, column: str, values: pd.Series[float]) -> Iterator[_Numbe
     labels = [label for label in LABELS if label in cells]
     for (_, row), value in zip(cells.iterrows(), values, strict=True):
         if not pd.isna(value):
-            named = ", ".join(_label(label, row[label]) for label in labels if row[label])
-            yield _Number(item=name, row=named, column=column, text=row[column], value=value)
-
-
-def _label(column: str, text: str) -> str:
-    return f"{column}={text}" if column in ("inv_temperature", "eta") else text
+            named = [f"{key}={row[key]}" if key in _SETTINGS else row[key] for key in labels if row[key]]
+            yield _Number(item=name, row=", ".join(named), column=column, text=row[column], value=value)
 
 
 def _hypersphere() -> Iterator[_Number]:
@@ -111,25 +109,21 @@ def _hypersphere() -> Iterator[_Number]:
 
 
 def _changes() -> Iterator[_Number]:
+    """Differences of two rows; of numbers given in tenths they are exact once rounded."""
     attacked, rows = table("tian2021:table1"), table("tian2021:table3")
     before = attacked[attacked["attack"] == "pgd"].set_index("defense").loc[rows["defense"]].reset_index()
     for column in ("total", *CLASSES, "cv", "mcd"):
-        yield from _column("tian2021:table3", f"change_{column}", _tenths(rows[column] - before[column]))
+        yield from _column("tian2021:table3", f"change_{column}", (rows[column] - before[column]).round(1))
 
     attacked, rows = table("tian2020:table2"), table("tian2020:table3")
     before = attacked[attacked["attack"] == "pgd"].set_index("defense").loc[rows["defense"]].reset_index()
-    yield from _column("tian2020:table3", "change_total", _tenths(rows["total"] - before["total"]))
+    yield from _column("tian2020:table3", "change_total", (rows["total"] - before["total"]).round(1))
 
     rows = table("tian2021:table4")
     original = rows["test_set"].str.contains("Original")
     before = rows[CLASSES].where(original).ffill()
     for column in CLASSES:
         yield from _column("tian2021:table4", f"change_{column}", (rows[column] - before[column]).where(~original))
-
-
-def _tenths(difference: pd.Series[float]) -> pd.Series[float]:
-    """A difference of numbers given in tenths, exactly."""
-    return difference.round(1)
 
 
 def _rho(name: str) -> Iterator[_Number]:
@@ -146,7 +140,67 @@ def _rho(name: str) -> Iterator[_Number]:
 
 def _statements() -> Iterator[_Number]:
     printed_rows = printed_statements().set_index(["item", "quantity"])
-    for (name, quantity), value in stated().items():
+    for (name, quantity), value in _stated().items():
         text, unit = printed_rows.loc[(name, quantity), ["value", "unit"]]
         exact = unit == "setting"
         yield _Number(item=name, row="text", column=quantity, text=str(text), value=value, exact=exact)
+
+
+# ---- statements of the text about the tables ----------------------------------------------------------------------
+
+
+def _stated() -> dict[tuple[str, str], float]:
+    """By item and quantity, as in `statements`, what the number in the text should be; only those that follow."""
+    return {**_adversarial_and_standard(), **_temperature(), **_gains(), **_best_eta()}
+
+
+def _adversarial_and_standard() -> dict[tuple[str, str], float]:
+    """Ratios and gaps of tian2021 table 5; the submission shows the same gaps in figure 7."""
+    rows: dict[Any, Any] = table("tian2021:table5").set_index("dataset").to_dict("index")
+    values = {}
+    for metric in ("cv", "mcd"):
+        quantity = f"CIFAR-10: {metric.upper()} of adversarial over standard training"
+        row = rows["CIFAR-10"]
+        values["tian2021:table5", quantity] = row[f"adversarial_{metric}"] / row[f"standard_{metric}"]
+    for dataset in ("CIFAR-10", "CIFAR-100", "SVHN", "STL-10"):
+        for training in ("standard", "adversarial"):
+            quantity = f"{dataset}: largest gap, {training} training"
+            values["tian2020:figure7", quantity] = rows[dataset][f"{training}_mcd"]
+    return values
+
+
+def _temperature() -> dict[tuple[str, str], float]:
+    """Losses under Temperature-PGD, and TRADES with β = 6 throughout, from which the β of class 5 is lowered."""
+    rows = table("tian2021:table3")
+    trades = rows[rows["defense"] == "TRADES"]
+    values = {("tian2021:figure4c", f"class {c} at β₅ = 6"): float(trades[str(c)].iloc[0]) for c in (3, 5)}
+    losses = -table("tian2020:table3").set_index("defense").drop("Madry")
+    for column, what in (("change_total", "in total"), ("change_4", "of class 4")):
+        values["tian2020:table3", f"least loss {what}, without Madry"] = losses[column].min()
+        values["tian2020:table3", f"greatest loss {what}, without Madry"] = losses[column].max()
+    return values
+
+
+def _gains() -> dict[tuple[str, str], float]:
+    """The worst class of WAT less that of the best other method."""
+    gain = "gain in the worst class over the best other method"
+    values = {
+        ("li2023:table1", f"{dataset}: {gain}, {attack}"): _gain(rows, attack)
+        for dataset, rows in table("li2023:table1").groupby("dataset")
+        for attack in _ATTACKS
+    }
+    least = min(_gain(table("li2023:table2"), attack) for attack in _ATTACKS)
+    return {**values, ("li2023:table2", f"{gain}, least of three attacks"): least}
+
+
+def _gain(rows: pd.DataFrame, attack: str) -> float:
+    worst = rows.set_index("method")[f"{attack}_worst"]
+    return float(worst["WAT"] - worst.drop("WAT").max())
+
+
+def _best_eta() -> dict[tuple[str, str], float]:
+    rows = table("li2023:table3").dropna(subset="eta")
+    return {
+        ("li2023:table3", f"η of the best {attack} ρ"): float(rows["eta"].iloc[rows[f"{attack}_rho"].argmax()])
+        for attack in ("natural", *_ATTACKS)
+    }

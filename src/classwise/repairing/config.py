@@ -39,7 +39,7 @@ _Tau = Annotated[float, Bounds(least=0, most=2, note="0 leaves the weights as th
 class RepairAttacks(AttackPart):
     """The attack that the change is fitted against, again in every round."""
 
-    attacks: Any = setting(None, "Attack that the change is fitted against; by default apgd_t:iterations=10, and square:queries=500 where the model has no gradient; repeatable.", also="Or an attack object, or a list.", flags="--attack -a", kind=list[str])
+    attacks: Any = setting(None, "Attack that the change is fitted against; by default apgd_t:iterations=10, and square:queries=500 where the model has no gradient; repeatable.", also="Or an attack object, or a list.", option="--attack -a", takes=list[str])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class GoalPart(Part):
 
     goal: GoalName = setting("worst", "What is to be highest on the calibration images: the worst class, or the tail, the mean of the worst fifth of the classes.")
     keep_average: Fraction | None = setting(None, "Lose at most this much of the average, e.g. 0.01 for one percentage point.")
-    min: Any = setting((), "A class and the robust accuracy it must reach, cat=0.2, at the least cost of the average; repeatable.", also='Or a mapping, {"cat": 0.2}.', kind=list[str])
+    min: Any = setting((), "A class and the robust accuracy it must reach, cat=0.2, at the least cost of the average; repeatable.", also='Or a mapping, {"cat": 0.2}.', takes=list[str])
     front: bool = setting(False, "Also try changes in between, and show the worst class against the average.")
 
     def __post_init__(self) -> None:
@@ -71,9 +71,9 @@ class GoalPart(Part):
 class JudgePart(Part):
     """The images and attacks that decide what the change is worth."""
 
-    judge_attacks: Any = setting(None, "Attack on the images that judge, before and after; by default that of --attack; repeatable.", also="Or an attack object, or a list.", flags="--judge-attack", kind=list[str])
+    judge_attacks: Any = setting(None, "Attack on the images that judge, before and after; by default that of --attack; repeatable.", also="Or an attack object, or a list.", option="--judge-attack", takes=list[str])
     judge_share: OpenShare = setting(0.5, "Share of each class's images held back to judge; the change is fitted on the others.")
-    calibrate: Any = setting(None, "Fit the change on this split of the data set, e.g. train, and judge on all images given.", also="Or on these images.", kind=str)
+    calibrate: Any = setting(None, "Fit the change on this split of the data set, e.g. train, and judge on all images given.", also="Or on these images.")
 
 # fmt: on
 

@@ -13,9 +13,9 @@ from torch import nn
 
 from classwise import attacks as attack_files
 from classwise.auditing.fingerprints import fingerprint_data, fingerprint_model
-from classwise.auditing.inputs import device_of, expanded, grid, spec_of, with_names
+from classwise.auditing.inputs import device_of, expanded, grid, with_names
 from classwise.auditing.prepare import examples, module_by
-from classwise.auditing.recorded import options
+from classwise.auditing.recorded import options, spec_of
 from classwise.core.errors import UserError
 from classwise.core.format import level
 from classwise.core.run_config import check_same

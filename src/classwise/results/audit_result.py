@@ -15,7 +15,7 @@ import pandas as pd
 from classwise import metrics
 from classwise.core import adversarial_examples
 from classwise.core.arguments import checked
-from classwise.core.errors import UserError, unknown
+from classwise.core.errors import UserError, check_known
 from classwise.core.format import interval, level, percent
 from classwise.core.records import CLEAN, WORST_CASE, Array, Records
 from classwise.core.run_folder import AuditFolder, kind_of
@@ -122,8 +122,7 @@ class Audit:
                 "adversarial images are kept in the run folder: audit with out=… and save_adversarial=True."
             )
         name = attack or (self.attacks[0] if self.attacks else CLEAN)
-        if name not in self.names:
-            raise unknown("attack in this audit", name, self.names)
+        check_known("attack in this audit", self.names, name)
         found = adversarial_examples.read(self.folder, name)
         kept = self.records.meta.stats.get(name, {}).get("kept", len(found["index"]))
         if len(found["index"]) != kept:
@@ -148,7 +147,7 @@ class Audit:
             "attacks": attacks,
             "worst_case": self._entry(WORST_CASE),
             "first_broken_by": self.first_broken_by(),
-            "areas": rows_of(self.areas()) if self.has_curve else None,
+            "areas": json_rows(self.areas()) if self.has_curve else None,
             "headline": self.headline,
             "verdict": self.verdict().to_dict(),
             "confidence": self.confidence,
@@ -241,7 +240,7 @@ def _read_summary(folder: Path) -> dict[str, Any]:
     return {"findings": findings, "timing": timing, "confidence": confidence, **trained}
 
 
-def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
+def json_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     """A table as JSON-ready rows; what is not finite is None."""
     finite = table.astype(object).where(table.notna() & ~table.isin([math.inf]), None)
     return [{str(key): value for key, value in row.items()} for row in finite.to_dict("records")]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from classwise.core.errors import UserError, unknown
+from classwise.core.errors import UserError, check_known
 from classwise.core.meta import AttackInfo
 from classwise.core.records import CLEAN, WORST_CASE, Records
 from classwise.core.run_config import same
@@ -62,9 +62,7 @@ def _attacks_of(audit: Audit) -> str:
 
 def attack_notes(audits: Mapping[str, Audit], base: str, attack: str) -> list[str]:
     """A note for each run in which the chosen attack has other settings than in the base."""
-    known = [*_shared(audits), WORST_CASE]
-    if attack not in known:
-        raise unknown("attack that all runs have", attack, known)
+    check_known("attack that all runs have", [*_shared(audits), WORST_CASE], attack)
     mine = _conditions(audits[base], attack)
     found = {name: _differing(mine, _conditions(audit, attack)) for name, audit in audits.items()}
     return [

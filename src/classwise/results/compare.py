@@ -12,7 +12,6 @@ docs/compare.md explains every number.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,7 @@ from classwise.core.format import listed, points
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import agreement, average, cv, difference, mcd, overall, rho, worst
 from classwise.results import comparable
-from classwise.results.audit_result import Audit, unique_names
+from classwise.results.audit_result import Audit, json_rows, unique_names
 from classwise.stats import comparisons, intervals
 
 
@@ -83,8 +82,8 @@ class Comparison:
             "attack": self.attack,
             "confidence": self.confidence,
             "notes": list(self.notes),
-            "runs": _rows(self.runs),
-            "classes": _rows(self.classes),
+            "runs": json_rows(self.runs),
+            "classes": json_rows(self.classes),
             "sentences": self.sentences(),
         }
 
@@ -207,11 +206,6 @@ def _classes(name: str, versus: pd.DataFrame, confidence: float) -> pd.DataFrame
     beyond = rows["p_holm"] < 1 - confidence
     rows["change"] = np.where(beyond, np.where(rows["difference"] > 0, "gained", "lost"), "")
     rows.insert(0, "run", name)
-    return rows
-
-
-def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(table.to_json(orient="records", double_precision=15))
     return rows
 
 

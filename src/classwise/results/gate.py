@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 
 from classwise import metrics
 from classwise.core.csv_files import visible
-from classwise.core.errors import UserError, unknown
+from classwise.core.errors import UserError, check_known, unknown
 from classwise.core.format import fixed, percent
 from classwise.core.records import WORST_CASE
 from classwise.core.spec import number
@@ -72,8 +72,7 @@ def own_metrics(requirements: Sequence[str]) -> list[str]:
 def _check_one(audit: Audit, text: str, confident: bool) -> RequirementResult:
     name, sign, bound = parse(text)
     attack, quantity = _divide(name)
-    if attack not in (None, *audit.names, WORST_CASE):
-        raise unknown("attack in this audit", attack, (*audit.names, WORST_CASE))
+    check_known("attack in this audit", (*audit.names, WORST_CASE), attack)
     attack = attack or audit.headline
     value, low, high = _quantity(audit, attack, quantity)
     asked = value if not confident else low if sign.startswith(">") else high
@@ -119,8 +118,7 @@ def _quantity(audit: Audit, attack: str, quantity: str) -> tuple[float, float, f
     if (match := _CLASS.fullmatch(quantity)) is None:
         return _metric(quantity).estimate(rows, audit.confidence)
     found = accuracy.compute(rows, confidence=audit.confidence)
-    if match[1] not in found.class_names:
-        raise unknown("class", match[1], found.class_names)
+    check_known("class", found.class_names, match[1])
     number = found.class_names.index(match[1])
     if found.support[number] == 0:
         raise UserError(f"class {match[1]!r} has no example in this audit, so nothing can be required of it.")

@@ -18,7 +18,7 @@ from classwise.core.format import interval, level, p_equals, percent, points
 from classwise.core.records import CLEAN, Records
 from classwise.core.run_folder import RepairFolder
 from classwise.metrics import average, tail, worst
-from classwise.results.audit_result import Audit, rows_of
+from classwise.results.audit_result import Audit, json_rows
 from classwise.results.compare import Comparison, compare
 
 SCHEMA = 1  # of repair.json; docs/repair.md describes it
@@ -162,8 +162,8 @@ class RepairResult:
             "calibrated": self.calibrated(),
             "optimism": self.optimism(),
             "test": self.test(),
-            "by_class": rows_of(self.by_class()),
-            "rounds": rows_of(self.rounds),
+            "by_class": json_rows(self.by_class()),
+            "rounds": json_rows(self.rounds),
             "remarks": list(self.remarks),
             "sentences": self.sentences(),
             "command": self.command,

@@ -14,6 +14,7 @@ from classwise.core.errors import UserError
 from classwise.core.format import interval, level, percent
 from classwise.core.records import CLEAN, Array, Records
 from classwise.core.run_folder import AuditFolder
+from classwise.results.audit_result import json_rows
 from classwise.results.finding import Finding
 from classwise.stats import confidence_sequences
 from classwise.stats.confidence_sequences import RaceState
@@ -103,7 +104,6 @@ class SearchResult:
     def summary(self) -> dict[str, Any]:
         """Everything in one JSON-ready dictionary."""
         meta = self.records.meta
-        table = self.by_class()
         return {
             "worst": list(self.worst),
             "low": self.interval[0],
@@ -111,7 +111,7 @@ class SearchResult:
             "sentence": f"{self}.",
             "confidence": self.confidence,
             "tolerance": self.tolerance,
-            "by_class": table.astype(object).where(table.notna(), None).to_dict("records"),
+            "by_class": json_rows(self.by_class()),
             "images": {
                 "all": int(self.state.whole.sum()),
                 "right": int(self.state.right.sum()),

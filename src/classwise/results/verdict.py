@@ -12,7 +12,7 @@ is that of the lowest true class accuracy; the average is the mean of the class 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -63,7 +63,7 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """The verdict in words. Plain text: escape it for a page."""
-        text = f"{self.where}, {_SENTENCES[self.status](self)}."
+        text = f"{self.where}, {_finding(self)}."
         if not self.absent:
             return text
         are = "class has no images and is" if self.absent == 1 else "classes have no images and are"
@@ -122,48 +122,27 @@ def _status(lowest: worst.Worst, classes: int, images: int) -> Status:
 # ---- in words ------------------------------------------------------------------------------------------------------
 
 
-def _single(v: Verdict) -> str:
-    return f"{_called(v.worst[0])} is the only class with images: {_level(v)}"
-
-
-def _equal(v: Verdict) -> str:
-    return f"all {v.classes:,} classes are equally accurate: {_level(v)}"
-
-
-def _tied(v: Verdict) -> str:
-    more = len(v.possible) - len(v.worst)
-    rest = f"; at {level(v.confidence)} confidence {more:,} more may be the worst" if more else ""
-    return f"{len(v.worst):,} of the {v.classes:,} classes tie for the worst ({_some(v.worst)}): {_level(v)}{rest}"
-
-
-def _decided(v: Verdict) -> str:
-    return f"{_called(v.worst[0])} is the worst class: {_level(v)}{_errors(v)}"
-
-
-def _undecided(v: Verdict) -> str:
-    return (
-        f"{_called(v.worst[0])} has the lowest accuracy: {_level(v)}{_errors(v)}; but at "
-        f"{level(v.confidence)} confidence {len(v.possible):,} of the {v.classes:,} classes may be the worst "
-        f"({_some(v.possible)})"
-    )
-
-
-def _few(v: Verdict) -> str:
-    images = "1 image is" if v.images == 1 else f"{v.images} images are"
-    return (
-        f"{_called(v.worst[0])} has the lowest accuracy: {_level(v)}{_errors(v)}; but {images} not enough "
-        f"to call it the worst class, which takes {worst.FEWEST}"
-    )
-
-
-_SENTENCES: dict[Status, Callable[[Verdict], str]] = {
-    "single": _single,
-    "equal": _equal,
-    "tied": _tied,
-    "decided": _decided,
-    "undecided": _undecided,
-    "few images": _few,
-}
+def _finding(v: Verdict) -> str:
+    """The verdict without its attack."""
+    first, accuracy, certain = _called(v.worst[0]), _level(v), f"at {level(v.confidence)} confidence"
+    lowest = f"{first} has the lowest accuracy: {accuracy}{_errors(v)}"
+    match v.status:
+        case "single":
+            return f"{first} is the only class with images: {accuracy}"
+        case "equal":
+            return f"all {v.classes:,} classes are equally accurate: {accuracy}"
+        case "tied":
+            more = len(v.possible) - len(v.worst)
+            tie = f"{len(v.worst):,} of the {v.classes:,} classes tie for the worst ({_some(v.worst)}): {accuracy}"
+            return f"{tie}; {certain} {more:,} more may be the worst" if more else tie
+        case "decided":
+            return f"{first} is the worst class: {accuracy}{_errors(v)}"
+        case "undecided":
+            several = f"{len(v.possible):,} of the {v.classes:,} classes may be the worst ({_some(v.possible)})"
+            return f"{lowest}; but {certain} {several}"
+        case "few images":
+            images = "1 image is" if v.images == 1 else f"{v.images} images are"
+            return f"{lowest}; but {images} not enough to call it the worst class, which takes {worst.FEWEST}"
 
 
 def _level(v: Verdict) -> str:

@@ -19,18 +19,18 @@ _WORDS = ("run", "worst class", "class")
 
 def markdown(comparison: Comparison, by_class: bool = False) -> str:
     """The table of runs, or of classes, in Markdown."""
-    return tables.markdown(_class_text(comparison) if by_class else _run_text(comparison), _WORDS)
+    return tables.markdown(_class_text(comparison) if by_class else run_text(comparison), _WORDS)
 
 
 def latex(comparison: Comparison, by_class: bool = False) -> str:
     """The table of runs, or of classes, in LaTeX."""
-    return tables.latex(_class_text(comparison) if by_class else _run_text(comparison), _WORDS)
+    return tables.latex(_class_text(comparison) if by_class else run_text(comparison), _WORDS)
 
 
 def html(comparison: Comparison) -> str:
     """Both tables with the notes and sentences between them."""
     sentences = "".join(f"<p>{escape(text)}</p>" for text in (*comparison.notes, *comparison.sentences()))
-    runs = tables.html(_run_text(comparison), _WORDS, comparison.title)
+    runs = tables.html(run_text(comparison), _WORDS, comparison.title)
     return f"<div>{runs}{sentences}{tables.html(_class_text(comparison), _WORDS, _legend(comparison))}</div>"
 
 
@@ -38,7 +38,7 @@ def show(comparison: Comparison, console: Console | None = None) -> None:
     """The whole comparison on the terminal."""
     console = console or Console()
     console.print(Text(comparison.title))
-    for table in tables.terminal(_run_text(comparison), _WORDS, console.width):
+    for table in tables.terminal(run_text(comparison), _WORDS, console.width):
         console.print(table)
     for note in comparison.notes:
         console.print(Text(note, "yellow"))
@@ -58,7 +58,7 @@ def _legend(comparison: Comparison) -> str:
     )
 
 
-def _run_text(comparison: Comparison) -> pd.DataFrame:
+def run_text(comparison: Comparison) -> pd.DataFrame:
     """The table of runs with its numbers as text."""
     runs = comparison.runs
     ends = zip(runs["worst_low"], runs["worst_high"], strict=True)

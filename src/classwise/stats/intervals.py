@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from classwise.core.errors import UserError, unknown
+from classwise.core.errors import UserError, lookup
 
 Array = npt.NDArray[Any]
 Interval = Literal["wilson", "exact"]
@@ -45,13 +45,12 @@ def bounds(
     correct: Array, support: Array, confidence: float = 0.95, interval: Interval = "wilson"
 ) -> tuple[Array, Array]:
     """The low and high ends for `correct` successes out of `support`, element by element."""
-    if interval not in _INTERVALS:
-        raise unknown("interval", interval, _INTERVALS)
+    ends = lookup("interval", interval, _INTERVALS)
     alpha = 1 - check_confidence(confidence)
     correct, support = np.broadcast_arrays(np.asarray(correct, dtype=np.float64), np.asarray(support, dtype=np.float64))
     low, high = np.full(support.shape, np.nan), np.full(support.shape, np.nan)
     seen = support > 0
-    low[seen], high[seen] = _INTERVALS[interval](correct[seen], support[seen], alpha)
+    low[seen], high[seen] = ends(correct[seen], support[seen], alpha)
     # Exactly 0 and 1 where rounding would leave 1e-18 or push past the end.
     low[seen & (correct == 0)] = 0.0
     high[seen & (correct == support)] = 1.0

@@ -9,7 +9,6 @@ neither figures nor, often, torch.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import typing
 from collections.abc import Mapping
@@ -71,8 +70,8 @@ def study_class(name: str) -> type[Study]:
 def parse(name: str, options: Mapping[str, Any]) -> Study:
     """The study called `name` with the given options; numbers of a list may be written ``[1, 2, 5]`` or ``1,2,5``."""
     cls = study_class(name)
-    hints = typing.get_type_hints(cls)
-    lists = {field.name for field in dataclasses.fields(cls) if typing.get_origin(hints[field.name]) is tuple}
+    hints = spec.hints_of(cls)
+    lists = {key for key, kind in hints.items() if typing.get_origin(kind) is tuple}
     given = {key: _items(value, hints[key]) if key in lists else value for key, value in options.items()}
     return spec.configure(cls, given, name)
 

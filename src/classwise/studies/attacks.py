@@ -14,8 +14,7 @@ The interval is over the sampling of images, for these classes.
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,15 +22,14 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from classwise.attacks import attack_class, names, parse
+from classwise.attacks import parse
 from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy, agreement, cv, mcd, overall
-from classwise.show import figures
 from classwise.show.figures import discrepancy
 from classwise.stats.intervals import Array, ratio
-from classwise.studies.runner.graph import AuditJob, StudyJob
+from classwise.studies.runner.graph import AuditJob, StudyJob, job_name
 from classwise.studies.runner.models_under_study import ModelUnderStudy, Setting, from_checkpoint
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
@@ -68,7 +66,7 @@ class Attacks(OfModels):
 
     def result(self, done: Done) -> StudyResult:
         defences = [model.name for model in self._roles()[1]]
-        audits = {(d, a): done.audit(f"{d}-{_slug(a)}") for d in defences for a in self.attack}
+        audits = {(d, a): done.audit(f"{d}-{job_name(a)}") for d in defences for a in self.attack}
         runs: Runs = {key: audit.rows() for key, audit in audits.items()}
         clean = {(d, CLEAN): audits[d, max(self.attack, key=lambda a: len(runs[d, a]))].rows(CLEAN) for d in defences}
         shown = dict(sorted({**clean, **runs}.items(), key=lambda item: defences.index(item[0][0])))
@@ -83,7 +81,7 @@ class Attacks(OfModels):
         }
         chart = discrepancy.draw(by_class.rename(columns={"n": "images"}))
         claims = [*_extremes(runs), *self._claims(gains, runs)]
-        return StudyResult(tables, {"discrepancy": figures.styled(chart)}, claims, self._notes())
+        return StudyResult(tables, figures={"discrepancy": chart}, claims=claims, notes=self._notes())
 
     def _roles(self) -> tuple[ModelUnderStudy | None, list[ModelUnderStudy]]:
         """The surrogate, where transfer needs one, and the models that are attacked."""
@@ -111,7 +109,7 @@ class Attacks(OfModels):
         size = self.per_class
         if _is_slow(attack):
             size = min(self.slow_per_class, size or self.slow_per_class)
-        return model.audit(_slug(attack), [given], per_class=size, seed=self.seed, protocol=self.protocol)
+        return model.audit(job_name(attack), [given], per_class=size, seed=self.seed, protocol=self.protocol)
 
     def _gains(self, defence: str, runs: Runs) -> list[tuple[Any, ...]]:
         """For each two attacks the slope of the loss on the robustness under the weaker one."""
@@ -125,40 +123,32 @@ class Attacks(OfModels):
             found.append((defence, weaker, stronger, len(shared[0]), abs(losses[1] - losses[0]), *slope))
         return found
 
-    def _claims(self, gains: pd.DataFrame, runs: Runs) -> list[Claim]:
-        claims = []
+    def _claims(self, gains: pd.DataFrame, runs: Runs) -> Iterator[Claim]:
         for first, second in itertools.combinations(self.attack, 2):
             if _white(first) != _white(second):
                 continue  # the papers compare attacks of the same kind
-            own = gains[gains["weaker"].isin([first, second]) & gains["stronger"].isin([first, second])]
+            pair = gains["weaker"].isin([first, second]) & gains["stronger"].isin([first, second])
+            own = gains[pair].to_dict("records")
             numbers = "; ".join(
                 f"{row['model']}: {row['stronger']} breaks {row['loss']:.1f} points more than {row['weaker']}, "
                 + _describe_slope(row["slope"], row["low"], row["high"])
-                for row in own.to_dict("records")
+                for row in own
             )
             kind = "white-box" if _white(first) else "black-box"
             text = f"Of the {kind} attacks {first} and {second} the stronger gains mainly on vulnerable classes."
             test = "bootstrap of the slope between two halves of the images, Bonferroni over the models"
+            support = {row["model"]: smallest(runs[row["model"], first], runs[row["model"], second]) for row in own}
             rulings = [
-                falls_short(
-                    row["low"],
-                    row["high"],
-                    test=test,
-                    sample=images(smallest(*(runs[row["model"], attack] for attack in (first, second)))),
-                )
-                for row in own.to_dict("records")
+                falls_short(row["low"], row["high"], test=test, sample=images(support[row["model"]])) for row in own
             ]
-            claims.append(Claim(_SOURCE, text, all_held(*rulings), numbers))
-        return claims
+            yield Claim(_SOURCE, text, all_held(*rulings), numbers)
 
     def _notes(self) -> list[str]:
         notes = []
         if self.protocol == "any":
             notes.append("An image is broken if any step of an attack breaks it; the papers judge the last step.")
-        if self.slow_per_class != _PAPERS_SLOW and any(map(_is_slow, self.attack)):
-            notes.append(
-                f"{self.slow_per_class} images of each class under cw and nattack; the papers use {_PAPERS_SLOW}."
-            )
+        if (size := self.slow_per_class) != _PAPERS_SLOW and any(map(_is_slow, self.attack)):
+            notes.append(f"{size} images of each class under cw and nattack; the papers use {_PAPERS_SLOW}.")
         return notes
 
 
@@ -184,8 +174,7 @@ def gain_slope(
 
 
 def _slope(first: Array, second: Array) -> Array:
-    """b of every draw; along a half's second axis are the weaker attack, the same on shared images, and the
-    stronger."""
+    """b of every draw; along a half's second axis: the weaker attack, the same on shared images, the stronger."""
     (x_a, l_a), (x_b, l_b) = ((half[:, 0], half[:, 1] - half[:, 2]) for half in (first, second))
     known = np.isfinite(x_a + l_a + x_b + l_b)  # a class must be measured in both halves
     x_a, l_a, x_b, l_b = (np.where(known, part, np.nan) for part in (x_a, l_a, x_b, l_b))
@@ -229,10 +218,8 @@ def _extremes(runs: Runs) -> list[Claim]:
     """Is the same class the least robust in every setting, and the same class the most robust?"""
     counts = [accuracy.counts(rows) for rows in runs.values()]
     names, sample = next(iter(runs.values())).class_names, images(smallest(*runs.values()))
-    return [
-        _always([(right, n) for right, n in counts], names, "least", sample),
-        _always([(n - right, n) for right, n in counts], names, "most", sample),
-    ]
+    broken = [(n - right, n) for right, n in counts]
+    return [_always(counts, names, "least", sample), _always(broken, names, "most", sample)]
 
 
 def _always(settings: Sequence[extremes.Counts], names: Sequence[str], which: str, sample: Sample) -> Claim:
@@ -251,12 +238,9 @@ def _describe_slope(slope: float, low: float, high: float) -> str:
     return f"slope {slope:.2f} ({low:.2f} to {high:.2f})"
 
 
-def _name(attack: str) -> str:
-    return spec.leading(spec.split(attack)[0])[0].replace("-", "_")
-
-
 def _needs_surrogate(attack: str) -> bool:
-    return _name(attack) == "transfer" and "model" not in spec.split(attack)[1]
+    name, settings = spec.split(attack)
+    return spec.leading(name)[0] == "transfer" and "model" not in settings
 
 
 def _is_slow(attack: str) -> bool:
@@ -264,11 +248,4 @@ def _is_slow(attack: str) -> bool:
 
 
 def _white(attack: str) -> bool:
-    """Whether the attack uses the model's gradient."""
-    if _name(attack) in names():
-        return bool(attack_class(_name(attack))().needs_gradient)
     return any(each.needs_gradient for each in parse(attack).values())
-
-
-def _slug(attack: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", attack)

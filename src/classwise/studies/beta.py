@@ -11,7 +11,7 @@ gain.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,8 +50,7 @@ class Beta(Variants):
 
     def result(self, done: Done) -> StudyResult:
         names, base = class_setting(self.recipe, self.set, "beta", self.class_name)
-        rows = [self.rows(done, variant) for variant in self.variants()]
-        runs = dict(zip(self._values(base), rows, strict=True))
+        runs = self.runs(done, self._values(base))
         partners, lowest = _partners(runs[base], names), min(runs)
         highlight = [*names, partners.index[0]] if len(partners) else names
         found = sweep_result(runs, base, "beta", f"β of {' and '.join(names)}", highlight)
@@ -59,7 +58,7 @@ class Beta(Variants):
         return dataclasses.replace(
             found,
             tables={**found.tables, "partners": ranking},
-            claims=_claims(runs, names, lowest, base) if lowest < base else (),
+            claims=list(_claims(runs, names, lowest, base)) if lowest < base else (),
             notes=self.notes(),
         )
 
@@ -89,29 +88,29 @@ def _ranking(changes: pd.DataFrame | None, partners: pd.Series) -> pd.DataFrame:
     return table
 
 
-def _claims(runs: Mapping[float, Sequence[Records]], names: Sequence[str], lowest: float, base: float) -> list[Claim]:
+def _claims(
+    runs: Mapping[float, Sequence[Records]], names: Sequence[str], lowest: float, base: float
+) -> Iterator[Claim]:
     """The partner and the confusion rates are estimated on one half of the images, the gains on the other: an image
     that the base happens to get wrong would otherwise count for both."""
     source, from_to, seeds = "tian2021:figure4c", f"β from {base:g} to {lowest:g}", len(runs[base])
     whole = over_seeds.changes(runs[base], runs[lowest])
-    claims = []
     for name in names:
         own = change_of(whole, name)
         text = f"A lower β of {name} makes {name} less robust."
-        claims.append(Claim(source, text, over_seeds.falls(own, seeds), f"{from_to}: {points(own)}"))
+        yield Claim(source, text, over_seeds.falls(own, seeds), f"{from_to}: {points(own)}")
     first, second = halves([*runs[base], *runs[lowest]])
     partners = _partners(first[:seeds], names)
-    if len(partners):
-        changes = over_seeds.changes(second[:seeds], second[seeds:])
-        partner = str(partners.index[0])
-        gain = change_of(changes, partner)
-        text = f"It makes {partner}, most often misclassified as {' or '.join(names)}, more robust."
-        rate = percent(partners.iloc[0])
-        numbers = f"{from_to}: {points(gain)}; misclassification rate {rate}, on the other half of the images"
-        claims.append(Claim(source, text, over_seeds.rises(gain, seeds), numbers))
-        found = rank_test(partners.to_numpy(), np.array([change_of(changes, name).value for name in partners.index]))
-        sample = (images(smallest(*runs[base], *runs[lowest])), classes(found.n))
-        ruling = tails(found.p_greater, found.p_less, test=RANKS, sample=sample)
-        text = "The classes gain in the order in which they are misclassified as it."
-        claims.append(Claim(source, text, ruling, f"{found}, {found.n} classes, between two halves of the images"))
-    return claims
+    if not len(partners):
+        return
+    changes = over_seeds.changes(second[:seeds], second[seeds:])
+    partner, rate = str(partners.index[0]), percent(partners.iloc[0])
+    gain = change_of(changes, partner)
+    text = f"It makes {partner}, most often misclassified as {' or '.join(names)}, more robust."
+    numbers = f"{from_to}: {points(gain)}; misclassification rate {rate}, on the other half of the images"
+    yield Claim(source, text, over_seeds.rises(gain, seeds), numbers)
+    found = rank_test(partners.to_numpy(), np.array([change_of(changes, name).value for name in partners.index]))
+    sample = (images(smallest(*runs[base], *runs[lowest])), classes(found.n))
+    ruling = tails(found.p_greater, found.p_less, test=RANKS, sample=sample)
+    text = "The classes gain in the order in which they are misclassified as it."
+    yield Claim(source, text, ruling, f"{found}, {found.n} classes, between two halves of the images")

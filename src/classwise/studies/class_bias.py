@@ -21,18 +21,18 @@ from classwise.core.run_folder import TrainingFolder
 from classwise.core.storage import safe_name
 from classwise.metrics import accuracy, average, cv, widening, worst
 from classwise.results.audit_result import Audit
-from classwise.show import figures
 from classwise.show.figures import discrepancy
 from classwise.show.figures import epochs as epochs_figure
 from classwise.show.figures import gap as gap_figure
+from classwise.show.figures.epochs import What
 from classwise.show.figures.style import Chart, side_by_side
 from classwise.stats.correlation import Correlation, rank_test
 from classwise.stats.intervals import Estimate
 from classwise.studies.runner.epochs import kept
 from classwise.studies.runner.graph import StudyJob
 from classwise.studies.runner.models_under_study import ModelUnderStudy
-from classwise.studies.runner.result import Claim, Done, StudyResult
-from classwise.studies.shared.together import CV_RATIO, halves, in_percent, smallest, times
+from classwise.studies.runner.result import Claim, Done, StudyResult, named_charts
+from classwise.studies.shared.together import CV_RATIO, halves, in_percent, of_models, smallest, times
 from classwise.studies.shared.under_attack import UnderAttack
 from classwise.studies.shared.verdicts import Sample, classes, either, exceeds, falls_short, images
 from classwise.training.history import accuracies
@@ -52,8 +52,7 @@ class ClassBias(UnderAttack):
     """Standard and adversarial training, class by class.
 
     Give for each data set one standard model and at least one other, as models or recipes, of several data sets at once
-    if you like. standard: the word in a model's name that says it is the standard one, as in mnist-standard. attack:
-    the attack robustness is measured by; attack_for: another for some of them, NAME=ATTACK, by model or data set.
+    if you like. standard: the word in a model's name that says it is the standard one, as in mnist-standard.
     """
 
     standard: str = "standard"
@@ -69,7 +68,7 @@ class ClassBias(UnderAttack):
 
     def result(self, done: Done) -> StudyResult:
         pairs = self._pairs()
-        audits = {model.name: done.audit(f"{model.name}-audit") for model in self.models()}
+        audits = self.audits(done)
         histories = {each.name: rows for each in self.trained() if (rows := _history(done, each)) is not None}
         found = [_Comparison(model, audits[model.name], audits[own.name].rows(CLEAN)) for model, own in pairs]
         tables = {
@@ -79,22 +78,20 @@ class ClassBias(UnderAttack):
         }
         robust = {model.name: histories[model.name] for model, _ in pairs if model.name in histories}
         if robust:
-            tables["epochs"] = pd.concat([_epochs(*item) for item in robust.items()], ignore_index=True)
-        charts = {"gap": side_by_side({each.model.name: gap_figure.draw(each.base, each.robust) for each in found})}
-        if robust:
-            charts["epochs"] = epochs_figure.from_history(robust, "robust")
-        if clean := {own.name: histories[own.name] for _, own in pairs if own.name in histories}:
-            charts["epochs_standard"] = epochs_figure.from_history(clean, "clean")
-        charts |= self._off_average(audits)
-        if robust:
-            charts["epochs_less_mean"] = epochs_figure.from_history(robust, "robust", subtract_mean=True)
-        if clean:
-            charts["epochs_standard_less_mean"] = epochs_figure.from_history(clean, "clean", subtract_mean=True)
+            tables["epochs"] = of_models({name: _epochs(history) for name, history in robust.items()})
+        standard = {own.name: histories[own.name] for _, own in pairs if own.name in histories}
+        curves: dict[What, dict[str, pd.DataFrame]] = {"robust": robust, "clean": standard}
+        held = [model.name for model in self.trained() if model.name in histories and not any(kept(model))]
         return StudyResult(
             tables,
-            {name: figures.styled(chart) for name, chart in charts.items()},
-            [claim for each in found for claim in each.claims()],
-            [_HELD_OUT.format(", ".join(held))] if (held := self._on_held_out(histories)) else [],
+            figures={
+                "gap": side_by_side({each.model.name: gap_figure.draw(each.base, each.robust) for each in found}),
+                **_curves(curves),
+                **self._off_average(audits),
+                **_curves(curves, subtract_mean=True),
+            },
+            claims=[claim for each in found for claim in each.claims()],
+            notes=[_HELD_OUT.format(", ".join(held))] if held else [],
         )
 
     def _off_average(self, audits: Mapping[str, Audit]) -> dict[str, Chart]:
@@ -102,16 +99,8 @@ class ClassBias(UnderAttack):
         by_data: dict[str, dict[str, dict[str, Records]]] = {}
         for model in self.models():
             by_data.setdefault(model.data, {})[model.name] = _kinds(audits[model.name])
-        return {
-            "discrepancy" if len(by_data) == 1 else f"discrepancy_{safe_name(data)}": discrepancy.draw(
-                discrepancy.rows_of(models)
-            )
-            for data, models in by_data.items()
-        }
-
-    def _on_held_out(self, histories: Mapping[str, pd.DataFrame]) -> list[str]:
-        """The models whose epochs were measured on held-out images alone."""
-        return [model.name for model in self.trained() if model.name in histories and not any(kept(model))]
+        charts = {safe_name(data): discrepancy.draw(discrepancy.rows_of(models)) for data, models in by_data.items()}
+        return named_charts("discrepancy", charts)
 
     def _pairs(self) -> list[tuple[ModelUnderStudy, ModelUnderStudy]]:
         """Each adversarially trained model with the standard one of its data."""
@@ -256,11 +245,20 @@ def _classes(model: ModelUnderStudy, audit: Audit) -> pd.DataFrame:
     return table
 
 
-def _epochs(name: str, history: pd.DataFrame) -> pd.DataFrame:
+def _curves(histories: Mapping[What, Mapping[str, pd.DataFrame]], subtract_mean: bool = False) -> dict[str, Chart]:
+    """The classes over the epochs, of adversarial and of standard training, as far as they are known."""
+    names, end = {"robust": "epochs", "clean": "epochs_standard"}, "_less_mean" if subtract_mean else ""
+    return {
+        f"{names[what]}{end}": epochs_figure.from_history(own, what, subtract_mean=subtract_mean)
+        for what, own in histories.items()
+        if own
+    }
+
+
+def _epochs(history: pd.DataFrame) -> pd.DataFrame:
     """The gap between the classes in each epoch."""
     return pd.DataFrame(
         {
-            "model": name,
             "epoch": history["epoch"],
             "robust (%)": 100 * history["robust"],
             "worst class": history["worst_class"].astype(str),

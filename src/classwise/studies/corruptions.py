@@ -7,9 +7,11 @@ that is weakest under attack is the weakest under a corruption.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,17 +24,16 @@ from classwise.core.storage import atomic_write_text
 from classwise.data.corruptions import NAMES, SEVERITIES, STANDARD, category
 from classwise.metrics import accuracy
 from classwise.results.audit_result import Audit
-from classwise.show import figures
 from classwise.show.figures import corruptions as figure
 from classwise.stats import intervals
 from classwise.stats.correlation import Correlation, correlation, rank_test
 from classwise.stats.intervals import Array, sidak
-from classwise.studies.runner.graph import DeriveJob, StudyJob
+from classwise.studies.runner.graph import StudyJob
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
 from classwise.studies.runner.work import Environment
 from classwise.studies.shared import extremes
-from classwise.studies.shared.together import RANKS, halves, in_percent, smallest
+from classwise.studies.shared.together import RANKS, halves, in_percent, of_models, smallest
 from classwise.studies.shared.verdicts import LEVEL, Ruling, Sample, either, exceeds, images, tails, undecided
 from classwise.studies.shared.verdicts import classes as classes_of
 
@@ -65,37 +66,29 @@ class Corruptions(OfModels):
     def jobs(self) -> list[StudyJob]:
         made: list[StudyJob] = []
         for model in self.models():
-            audit = model.audit("audit", [self.attack], per_class=self.per_class, seed=self.seed)
-            arguments = {
-                "model": model.checkpoint,
-                "data": model.data,
-                "corruptions": self.corruption,
-                "severities": self.severity,
-                "per_class": self.per_class,
-                "seed": self.seed,
-                "released": self.released,
-                "frost": self.frost,
-            }
-            made += [*model.jobs, audit, DeriveJob(f"{model.name}-corrupted", f"{__name__}:answers", arguments)]
+            images = {"per_class": self.per_class, "seed": self.seed}
+            which = {"corruptions": self.corruption, "severities": self.severity}
+            source = {"data": model.data, "released": self.released, "frost": self.frost}
+            answered = model.derive("corrupted", f"{__name__}:answers", **source, **which, **images)
+            made += [*model.jobs, model.audit("audit", [self.attack], **images), answered]
         return made
 
     def result(self, done: Done) -> StudyResult:
-        names = [model.name for model in self.models()]
-        audits = {name: done.audit(f"{name}-audit") for name in names}
+        audits = self.audits(done)
+        names = list(audits)
         right = {name: done.table(f"{name}-corrupted", "corrupted.csv").astype({"class": str}) for name in names}
-        charts = {name: figure.draw(right[name], _attacked(audits[name])) for name in names}
-        same = pd.DataFrame([row for name in names for row in _agreement(name, right[name], audits[name])])
+        same = [row for name in names for row in _agreement(name, right[name], audits[name])]
         notes = () if self.released or self.frost else ("Frost is a generated texture, not the authors' photographs.",)
         return StudyResult(
             {
                 "by_class": pd.concat([_by_class(name, right[name], audits[name]) for name in names]),
-                "agreement_with_the_attack": same,
-                "by_corruption": pd.concat([_by_corruption(name, right[name]) for name in names]),
+                "agreement_with_the_attack": pd.DataFrame(same),
+                "by_corruption": pd.DataFrame([row for name in names for row in _by_corruption(name, right[name])]),
             },
-            {f"corruptions_{name}": figures.styled(chart) for name, chart in charts.items()},
-            [claim for name in names for claim in _claims(name, right[name], audits[name])],
-            notes,
-            {
+            figures={f"corruptions_{name}": figure.draw(right[name], _attacked(audits[name])) for name in names},
+            claims=[claim for name in names for claim in _claims(name, right[name], audits[name])],
+            notes=notes,
+            data={
                 "corruptions": pd.concat([right[name].assign(model=name) for name in names], ignore_index=True),
                 "corruptions_attacks": pd.concat([_attacked(audits[name]).assign(model=name) for name in names]),
             },
@@ -103,14 +96,9 @@ class Corruptions(OfModels):
 
 
 def _attacked(audit: Audit) -> pd.DataFrame:
-    classes = list(audit.records.class_names)
-    return pd.DataFrame(
-        [
-            {"attack": attack, "class": name, "accuracy": value}
-            for attack in audit.names
-            for name, value in zip(classes, accuracy.compute(audit.rows(attack)).values, strict=True)
-        ]
-    )
+    found = {attack: accuracy.compute(audit.rows(attack)) for attack in audit.names}
+    tables = {attack: pd.DataFrame({"class": own.class_names, "accuracy": own.values}) for attack, own in found.items()}
+    return of_models(tables, "attack")
 
 
 def _mean_by_class(right: pd.DataFrame, classes: Sequence[str]) -> pd.Series[float]:
@@ -136,25 +124,21 @@ def _by_class(name: str, right: pd.DataFrame, audit: Audit) -> pd.DataFrame:
     return table
 
 
-def _by_corruption(name: str, right: pd.DataFrame) -> pd.DataFrame:
+def _by_corruption(name: str, right: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Average and worst class of every corruption and severity, the worst with its simultaneous interval."""
-    rows = []
     for (kind, severity), own in right.groupby(["corruption", "severity"], sort=False):
         low, high = intervals.bounds(own["correct"].to_numpy(), own["n"].to_numpy(), sidak(0.95, len(own)))
         place = int(np.argmin(own["accuracy"].to_numpy()))
-        rows.append(
-            {
-                "model": name,
-                "corruption": kind,
-                "severity": severity,
-                "average (%)": 100 * own["accuracy"].mean(),
-                "worst class": own["class"].iloc[place],
-                "worst (%)": 100 * own["accuracy"].iloc[place],
-                "low": 100 * low[place],
-                "high": 100 * high[place],
-            }
-        )
-    return pd.DataFrame(rows)
+        yield {
+            "model": name,
+            "corruption": kind,
+            "severity": severity,
+            "average (%)": 100 * own["accuracy"].mean(),
+            "worst class": own["class"].iloc[place],
+            "worst (%)": 100 * own["accuracy"].iloc[place],
+            "low": 100 * low[place],
+            "high": 100 * high[place],
+        }
 
 
 def _agreement(name: str, right: pd.DataFrame, audit: Audit) -> Iterator[dict[str, str | float]]:
@@ -194,11 +178,9 @@ def _claims(name: str, right: pd.DataFrame, audit: Audit) -> Iterator[Claim]:
     if np.nanmax(robust) == np.nanmin(robust):
         return  # all classes are equal
     weakest = int(np.nanargmin(robust))
-    cells = [
-        (own.set_index("class")["correct"].reindex(names).to_numpy(), own.set_index("class")["n"].reindex(names))
-        for _, own in right.groupby(["corruption", "severity"], sort=False)
-    ]
-    low, high = extremes.share_least([(correct, n.to_numpy()) for correct, n in cells], weakest, LEVEL)
+    groups = right.set_index("class").groupby(["corruption", "severity"], sort=False)
+    cells = [own.reindex(names)[["correct", "n"]].to_numpy().T for _, own in groups]
+    low, high = extremes.share_least([(correct, n) for correct, n in cells], weakest, LEVEL)
     lowest = right.loc[right.groupby(["corruption", "severity"])["accuracy"].idxmin(), "class"]
     share, chance = float((lowest == names[weakest]).mean()), 1 / len(names)
     yield Claim(
@@ -252,29 +234,19 @@ def answers(
     from classwise.training.pseudo import label
 
     photographs = f",frost={frost}" if frost else ""
+    source, end = (f"{data}_c:", "") if released else (f"corruption:of={data},", f",seed={seed}{photographs}")
     frames = []
-    for kind in corruptions:
-        for severity in severities:
-            spec = (
-                f"{data}_c:kind={kind},severity={severity}"
-                if released
-                else f"corruption:of={data},kind={kind},severity={severity},seed={seed}{photographs}"
-            )
-            found = load(spec, environment.root, download=environment.download).subset(per_class=per_class, seed=seed)
-            network = module_of(model, found, device=environment.device)
-            right = label(network, found)[0] == found.labels
-            counts = np.bincount(found.labels, minlength=found.num_classes)
-            correct = np.bincount(found.labels, right, found.num_classes)
-            odd = second_half(found.labels, found.positions)
-            own = {
-                "corruption": kind,
-                "severity": severity,
-                "class": list(found.class_names),
-                "n": counts,
-                "correct": correct.astype(np.int64),
-                "accuracy": correct / np.maximum(counts, 1),
-                "n_second": np.bincount(found.labels[odd], minlength=found.num_classes),
-                "correct_second": np.bincount(found.labels[odd & right], minlength=found.num_classes),
-            }
-            frames.append(pd.DataFrame(own))
+    for kind, severity in itertools.product(corruptions, severities):
+        spec = f"{source}kind={kind},severity={severity}{end}"
+        found = load(spec, environment.root, download=environment.download).subset(per_class=per_class, seed=seed)
+        network = module_of(model, found, device=environment.device)
+        right = label(network, found)[0] == found.labels
+        odd = second_half(found.labels, found.positions)
+        every = np.ones_like(right)
+        n, correct, n_second, correct_second = (
+            np.bincount(found.labels[some], minlength=found.num_classes) for some in (every, right, odd, odd & right)
+        )
+        own = {"corruption": kind, "severity": severity, "class": list(found.class_names), "n": n, "correct": correct}
+        own |= {"accuracy": correct / np.maximum(n, 1), "n_second": n_second, "correct_second": correct_second}
+        frames.append(pd.DataFrame(own))
     atomic_write_text(folder / "corrupted.csv", csv_text(pd.concat(frames)))

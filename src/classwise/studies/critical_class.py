@@ -9,8 +9,7 @@ lose; it also plans a regulariser and a targeted attack, which are variants here
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,17 +17,18 @@ import pandas as pd
 
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import widening
-from classwise.show import figures
 from classwise.show.figures import forest
 from classwise.show.figures.style import Chart
+from classwise.studies.runner.graph import job_name
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.shared import over_seeds
 from classwise.studies.shared.over_seeds import AVERAGE, change_of, points
-from classwise.studies.shared.together import CV_RATIO, smallest, times
+from classwise.studies.shared.together import CV_RATIO, of_models, smallest, times
 from classwise.studies.shared.variants import Variant, Variants, changes_in_percent, chosen, with_setting
 from classwise.studies.shared.verdicts import either, falls_short, images, omnibus
 
 _SOURCE = "benz2020:section3.3"
+_BASE = "base"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,70 +47,57 @@ class CriticalClass(Variants):
 
     def variants(self) -> list[Variant]:
         scenarios = {"equal": (), **{f"protect-{name}": (_critical(name),) for name in self._critical_classes()}}
-        made = [Variant("base", self.base)]
+        made = [Variant(_BASE, self.base)]
         for scenario, change in scenarios.items():
-            made.append(Variant(_job(scenario), self.recipe, change))
-            made += [
-                Variant(_job(f"{scenario}-{setting}"), self.recipe, (*change, f"method.{setting}"))
-                for setting in self.variant
-            ]
+            settings = {scenario: change, **{f"{scenario}-{own}": (*change, f"method.{own}") for own in self.variant}}
+            made += [Variant(job_name(name), self.recipe, changes) for name, changes in settings.items()]
         return made
 
     def result(self, done: Done) -> StudyResult:
-        base, *others = self.variants()
-        levels, changes = [], []
+        levels, moved = [], {}
         for kind, attack in (("robust", None), ("clean", CLEAN)):
-            start = self.rows(done, base, attack)
-            levels.append({"accuracy": kind, "training": base.name, **over_seeds.level(start, start)})
-            for variant in others:
-                rows = self.rows(done, variant, attack)
-                levels.append({"accuracy": kind, "training": variant.name, **over_seeds.level(rows, start)})
-                shown = changes_in_percent(over_seeds.changes(start, rows)).rename(columns={"robust (%)": "now (%)"})
-                shown.insert(0, "training", variant.name)
-                shown.insert(0, "accuracy", kind)
-                changes.append(shown)
+            runs = {variant.name: self.rows(done, variant, attack) for variant in self.variants()}
+            levels += [{"accuracy": kind, "training": n, **over_seeds.level(r, runs[_BASE])} for n, r in runs.items()]
+            moved[kind] = {name: over_seeds.changes(runs[_BASE], rows) for name, rows in runs.items() if name != _BASE}
+        shown = {
+            kind: of_models({name: changes_in_percent(table) for name, table in own.items()}, "training")
+            for kind, own in moved.items()
+        }
+        changes = of_models(shown, "accuracy").rename(columns={"robust (%)": "now (%)"})
         return StudyResult(
-            {"trainings": pd.DataFrame(levels), "changes": pd.concat(changes, ignore_index=True)},
-            {"changes": figures.styled(self._chart(done))},
-            list(self._claims(done)),
-            self.notes(),
+            {"trainings": pd.DataFrame(levels), "changes": changes},
+            figures={"changes": _chart(moved["robust"])},
+            claims=list(self._claims(done, moved["robust"])),
+            notes=self.notes(),
         )
 
     def _critical_classes(self) -> list[str]:
         recipe = with_setting(self.recipe, self.set, "critical")
         return chosen(recipe, self.class_name) if self.class_name else []
 
-    def _chart(self, done: Done) -> Chart:
-        """Change of each class's robustness against the base, with intervals."""
+    def _claims(self, done: Done, changes: Mapping[str, pd.DataFrame]) -> Iterator[Claim]:
         base, *others = self.variants()
-        start = self.rows(done, base)
-        frame = pd.concat(
-            over_seeds.changes(start, self.rows(done, variant)).assign(run=variant.name) for variant in others
-        ).rename(columns={"change": "value"})
-        return forest.dots(frame[frame["class"] != AVERAGE], "change of robust accuracy", domain=None, percent=True)
-
-    def _claims(self, done: Done) -> Iterator[Claim]:
-        base, *others = self.variants()
-        start = self.rows(done, base)
+        seeds = len(self.seeds)
         for variant in others:
-            rows = self.rows(done, variant)
-            table = over_seeds.changes(start, rows)
+            table = changes[variant.name]
             critical = next((name for name in self._critical_classes() if _critical(name) in variant.changes), None)
-            seeds = len(self.seeds)
             if critical is None:
-                yield _equal(variant.name, start, rows)
+                yield _equal(variant.name, self.rows(done, base), self.rows(done, variant))
             else:
-                yield _protected(variant.name, critical, table, seeds)
+                gain = change_of(table, critical)
+                text = f"{variant.name}: {critical} becomes more robust."
+                yield Claim(_SOURCE, text, over_seeds.rises(gain, seeds), points(gain))
             yield _lost(variant.name, critical, table, seeds)
+
+
+def _chart(changes: Mapping[str, pd.DataFrame]) -> Chart:
+    """Change of each class's robustness against the base, with intervals."""
+    frame = of_models(changes, "run").rename(columns={"change": "value"})
+    return forest.dots(frame[frame["class"] != AVERAGE], "change of robust accuracy", domain=None, percent=True)
 
 
 def _critical(name: str) -> str:
     return f"method.critical={json.dumps(name)}"
-
-
-def _job(name: str) -> str:
-    """A name that a job may have."""
-    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", name)
 
 
 def _equal(training: str, base: Sequence[Records], runs: Sequence[Records]) -> Claim:
@@ -121,11 +108,6 @@ def _equal(training: str, base: Sequence[Records], runs: Sequence[Records]) -> C
     text = f"{training}: the classes become more equal in robustness."
     ruling = falls_short(low, high, 1.0, test=CV_RATIO, sample=images(smallest(*runs, *base)))
     return Claim(_SOURCE, text, ruling, f"CV against the base's {times(ratio, low, high)}")
-
-
-def _protected(training: str, critical: str, table: pd.DataFrame, seeds: int) -> Claim:
-    gain = change_of(table, critical)
-    return Claim(_SOURCE, f"{training}: {critical} becomes more robust.", over_seeds.rises(gain, seeds), points(gain))
 
 
 def _lost(training: str, critical: str | None, table: pd.DataFrame, seeds: int) -> Claim:

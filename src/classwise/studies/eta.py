@@ -9,7 +9,7 @@ The paper finds that a larger η raises the worst class and lowers the average, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -59,44 +59,39 @@ class Eta(Variants):
 
     def result(self, done: Done) -> StudyResult:
         base, *others = self.variants()
-        etas = sorted(set(self.eta))
+        etas = dict(zip(sorted(set(self.eta)), others, strict=True))
         table = []
-        attacks = [CLEAN, *self._attacks(done, base), *([_SUITE] if self.autoattack_per_class else [])]
+        attacked = done.audit(f"{self._name(base, self.seeds[0])}-audit").attacks
+        attacks = [CLEAN, *attacked, *([_SUITE] if self.autoattack_per_class else [])]
         for attack in attacks:
             start = self.rows(done, base, attack)
-            table.append({"attack": attack, "method": "base", "eta": float("nan"), **over_seeds.level(start, start)})
-            for eta, variant in zip(etas, others, strict=True):
-                rows = self.rows(done, variant, attack)
-                table.append({"attack": attack, "method": "wat", "eta": eta, **over_seeds.level(rows, start)})
-        runs = dict(zip(etas, (self.rows(done, variant) for variant in others), strict=True))
+            for eta, variant in {float("nan"): base, **etas}.items():
+                method, rows = "base" if variant is base else "wat", self.rows(done, variant, attack)
+                table.append({"attack": attack, "method": method, "eta": eta, **over_seeds.level(rows, start)})
+        runs = {eta: self.rows(done, variant) for eta, variant in etas.items()}
         return StudyResult(
             {"eta": pd.DataFrame(table)},
-            {"sweep": sweep_chart(runs, "η", None)},
-            _claims(self.rows(done, base), runs),
-            self.notes(),
-            {"sweep": sweep_rows(runs, "η")},
+            figures={"sweep": sweep_chart(runs, "η")},
+            claims=list(_claims(self.rows(done, base), runs)),
+            notes=self.notes(),
+            data={"sweep": sweep_rows(runs, "η")},
         )
 
     def rows(self, done: Done, variant: Variant, attack: str | None = None) -> list[Records]:
         if attack != _SUITE or not self.autoattack_per_class:
             return super().rows(done, variant, attack)
-        return [done.audit(f"{self._name(variant, seed)}-{_SUITE}").rows() for seed in self.seeds]
-
-    def _attacks(self, done: Done, base: Variant) -> tuple[str, ...]:
-        """The attacks by their names in the audits."""
-        return done.audit(f"{self._name(base, self.seeds[0])}-audit").attacks
+        return [done.rows(f"{self._name(variant, seed)}-{_SUITE}") for seed in self.seeds]
 
 
-def _claims(base: Sequence[Records], runs: Mapping[float, Sequence[Records]]) -> list[Claim]:
+def _claims(base: Sequence[Records], runs: Mapping[float, Sequence[Records]]) -> Iterator[Claim]:
     source, least, most = "li2023:table3", min(runs), max(runs)
-    claims = []
     for eta, rows in runs.items():
         gain = over_seeds.worst_change(base, rows)
         text = f"WAT with η = {eta:g} has a more robust worst class than TRADES."
-        claims.append(Claim(source, text, over_seeds.rises(gain, len(rows), worst=True), f"worst class {points(gain)}"))
+        yield Claim(source, text, over_seeds.rises(gain, len(rows), worst=True), f"worst class {points(gain)}")
     gain = over_seeds.worst_change(runs[least], runs[most])
     cost = change_of(over_seeds.changes(runs[least], runs[most]))
     text = "A larger η raises the worst class and lowers the average."
     ruling = all_held(over_seeds.rises(gain, len(base), worst=True), over_seeds.falls(cost, len(base)))
     numbers = f"η {least:g} to {most:g}: worst class {points(gain)}; average {points(cost)}"
-    return [*claims, Claim(source, text, ruling, numbers)]
+    yield Claim(source, text, ruling, numbers)

@@ -9,7 +9,8 @@ image is broken if any 1/T breaks it, and whether the gain at the largest 1/T is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,26 +20,16 @@ import pandas as pd
 from classwise.core.errors import UserError, index_of
 from classwise.core.records import Records
 from classwise.metrics import average, overall
-from classwise.show import figures
-from classwise.show.figures import confidence
-from classwise.show.figures import temperature as figure
 from classwise.studies.runner.graph import StudyJob
 from classwise.studies.runner.models_under_study import ModelUnderStudy
 from classwise.studies.runner.result import Claim, Done, StudyResult
-from classwise.studies.shared.temperature_sweep import (
-    VARIANTS,
-    OfTemperatures,
-    Sweep,
-    confidences,
-    gap,
-    gap_by_class,
-    lines,
-)
+from classwise.studies.shared.temperature_sweep import VARIANTS, OfTemperatures, Sweep, gap, gap_by_class
 from classwise.studies.shared.together import (
     BOOTSTRAP,
     PAIRED,
     WIDEST,
     by_name,
+    columns_in_percent,
     interval_between,
     require_same_setting,
     resampled,
@@ -53,9 +44,8 @@ _BEST, _ANY = "best for each", "any"
 class Hypersphere(OfTemperatures):
     """Hypersphere embedding under PGD and under Temperature-PGD.
 
-    base: the name of the model that the others are compared with. inv_temperature: the grid of 1/T; 1, which is PGD, is
-    always in it. attack: the PGD. margin: points of accuracy below which a gain counts as vanished.
-    protocol: "final" judges the last step alone, as the papers do.
+    base: the name of the model that the others are compared with. margin: points of accuracy below which a gain counts
+    as vanished.
     """
 
     base: str = "madry"
@@ -63,7 +53,6 @@ class Hypersphere(OfTemperatures):
     margin: float = 2.0
 
     def models(self) -> list[ModelUnderStudy]:
-        """The base first."""
         found = super().models()
         at = index_of(self.base, [model.name for model in found], "model for --base")
         if len(found) < 2:
@@ -77,30 +66,25 @@ class Hypersphere(OfTemperatures):
     def result(self, done: Done) -> StudyResult:
         sweeps = self.sweeps(done)
         gains = pd.DataFrame([row for name in list(sweeps)[1:] for row in _gains(name, sweeps)])
-        tables = {"gains": gains, "classes": _classes(sweeps), "sweep": _percent(lines(sweeps))}
-        tables |= {"pgd": _under_pgd(sweeps), **{variant: _grid(sweeps, sound) for variant, sound in VARIANTS.items()}}
-        charts = {"temperature": figure.draw(lines(sweeps))}
-        if (flat := confidences(sweeps)) is not None:
-            tables["confidence"] = flat
-            charts["confidence"] = confidence.draw({name: own.clean for name, own in sweeps.items()})
-        styled = {name: figures.styled(chart) for name, chart in charts.items()}
-        return StudyResult(tables, styled, self._claims(gains, sweeps), self.notes(), {"temperature": lines(sweeps)})
+        found = self.curves(sweeps)
+        swept = columns_in_percent(found.data["temperature"], "accuracy", "low", "high")
+        tables = {"gains": gains, "classes": _classes(sweeps), "sweep": swept, "pgd": _under_pgd(sweeps)}
+        tables |= {variant: _grid(sweeps, sound) for variant, sound in VARIANTS.items()}
+        return dataclasses.replace(found, tables={**tables, **found.tables}, claims=[*self._claims(gains, sweeps)])
 
-    def _claims(self, gains: pd.DataFrame, sweeps: Mapping[str, Sweep]) -> list[Claim]:
-        claims = []
+    def _claims(self, gains: pd.DataFrame, sweeps: Mapping[str, Sweep]) -> Iterator[Claim]:
         for name, own in gains.groupby("model", sort=False):
             pgd = own[(own["inv_temperature"] == "1") & (own["variant"] == "float32")].iloc[0]
             seen = f"{pgd['gain']:+.1f} points ({pgd['low']:.1f} to {pgd['high']:.1f}) under PGD"
             text = f"{name} is more robust than {self.base} under PGD."
             gained = exceeds(pgd["low"], pgd["high"], test=PAIRED, sample=images(pgd["images"], "images"))
-            claims.append(Claim("tian2020:table5", text, gained, seen))
+            yield Claim("tian2020:table5", text, gained, seen)
             for variant in VARIANTS:
                 best = own[(own["inv_temperature"] == _BEST) & (own["variant"] == variant)].iloc[0]
                 numbers = f"{seen}, {best['gain']:+.1f} ({best['low']:.1f} to {best['high']:.1f}) at {best['chosen']}"
                 text = f"The gain of {name} vanishes when 1/T is large enough ({variant})."
-                claims.append(Claim("tian2020:table6", text, given(gained, self._vanished(best)), numbers))
-            claims += [self._shrinks(str(name), gained, sweeps, variant) for variant in VARIANTS]
-        return claims
+                yield Claim("tian2020:table6", text, given(gained, self._vanished(best)), numbers)
+            yield from (self._shrinks(str(name), gained, sweeps, variant) for variant in VARIANTS)
 
     def _shrinks(self, name: str, gained: Ruling, sweeps: Mapping[str, Sweep], variant: str) -> Claim:
         """The gain at the largest 1/T of the grid minus that under PGD, on the same images; nothing is chosen here."""
@@ -133,11 +117,9 @@ def _gains(name: str, sweeps: Mapping[str, Sweep]) -> list[dict[str, Any]]:
         for t in own.grid:
             rows.append(_gain(name, variant, f"{t:g}", "", base.rows[t, sound], own.rows[t, sound]))
         of_base, of_own = base.best(sound), own.best(sound)
-        level = 1 - 0.05 / len(own.grid) ** 2
-        chosen = f"1/T = {of_own:g} (base: {of_base:g})"
-        rows.append(
-            _gain(name, variant, _BEST, chosen, base.rows[of_base, sound], own.rows[of_own, sound], level=level)
-        )
+        chosen, level = f"1/T = {of_own:g} (base: {of_base:g})", 1 - 0.05 / len(own.grid) ** 2
+        best = base.rows[of_base, sound], own.rows[of_own, sound]
+        rows.append(_gain(name, variant, _BEST, chosen, *best, level=level))
         rows.append(_gain(name, variant, _ANY, "", _worst(base, sound), _worst(own, sound)))
     return rows
 
@@ -174,7 +156,7 @@ def _classes(sweeps: Mapping[str, Sweep]) -> pd.DataFrame:
 
 def _under_pgd(sweeps: Mapping[str, Sweep]) -> pd.DataFrame:
     """Table 5 as printed: of the base the classes' accuracies, of the others their gains over these."""
-    rows: list[dict[str, Any]] = []
+    rows = []
     base = by_name(next(iter(sweeps.values())).pgd)
     for place, (name, own) in enumerate(sweeps.items()):
         row = {"model": name, "natural": 100 * own.clean.correct.mean(), "pgd": 100 * own.pgd.correct.mean()}
@@ -187,12 +169,8 @@ def _under_pgd(sweeps: Mapping[str, Sweep]) -> pd.DataFrame:
 
 def _grid(sweeps: Mapping[str, Sweep], sound: bool) -> pd.DataFrame:
     """Table 6 as printed: a row for each model, a column for each 1/T."""
-    accuracies = {
-        name: {f"inv_temperature_{t:g}": 100 * own.rows[t, sound].correct.mean() for t in own.grid}
-        for name, own in sweeps.items()
-    }
-    return pd.DataFrame([{"model": name, **row} for name, row in accuracies.items()])
-
-
-def _percent(table: pd.DataFrame) -> pd.DataFrame:
-    return table.assign(**{column: 100 * table[column] for column in ("accuracy", "low", "high")})
+    rows = []
+    for name, own in sweeps.items():
+        accuracies = {f"inv_temperature_{t:g}": 100 * own.rows[t, sound].correct.mean() for t in own.grid}
+        rows.append({"model": name, **accuracies})
+    return pd.DataFrame(rows)

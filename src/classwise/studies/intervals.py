@@ -16,7 +16,6 @@ from classwise.core.errors import UserError
 from classwise.core.format import percent
 from classwise.core.records import Records
 from classwise.metrics import accuracy, average, cv, widening, worst
-from classwise.show import figures
 from classwise.show.figures import intervals as figure
 from classwise.studies.runner.graph import StudyJob
 from classwise.studies.runner.result import Claim, Done, StudyResult
@@ -29,8 +28,7 @@ from classwise.studies.shared.verdicts import either, exceeds, images
 class Intervals(UnderAttack):
     """Number of classes in each interval of robustness.
 
-    attack: the attack robustness is measured by; attack_for: another for some of them, NAME=ATTACK, by model or data
-    set. bins: the number of intervals from 0 to 100%.
+    bins: the number of intervals from 0 to 100%.
     """
 
     bins: int = 10
@@ -41,7 +39,7 @@ class Intervals(UnderAttack):
         return self.audited()
 
     def result(self, done: Done) -> StudyResult:
-        runs = {model.name: done.audit(f"{model.name}-audit").rows() for model in self.models()}
+        runs = {name: audit.rows() for name, audit in self.audits(done).items()}
         ends = 100 * np.arange(self.bins + 1) / self.bins
         counts = {name: figure.count(accuracy.seen(rows), self.bins) for name, rows in runs.items()}
         return StudyResult(
@@ -49,8 +47,8 @@ class Intervals(UnderAttack):
                 "models": pd.DataFrame([self._row(name, rows) for name, rows in runs.items()]),
                 "classes": pd.DataFrame({"above (%)": ends[:-1], "up to (%)": ends[1:], **counts}),
             },
-            {"intervals": figures.styled(figure.draw(runs, 1 / self.bins))},
-            [self._claim(name, rows) for name, rows in runs.items()],
+            figures={"intervals": figure.draw(runs, 1 / self.bins)},
+            claims=[self._claim(name, rows) for name, rows in runs.items()],
         )
 
     def _row(self, name: str, rows: Records) -> dict[str, str | float]:
@@ -72,9 +70,7 @@ class Intervals(UnderAttack):
         """Two classes that differ by more than the width of an interval are not in the same one."""
         gap, each = widening.gap(rows), accuracy.compute(rows, interval="exact", simultaneous=True)
         low, high = float(np.nanmin(each.low)), float(np.nanmax(each.high))
-        own = min(
-            max(int(np.ceil(self.bins * high)) - 1, 0), self.bins - 1
-        )  # the interval with the highest upper bound
+        own = int(np.clip(np.ceil(self.bins * high) - 1, 0, self.bins - 1))  # the interval of the highest upper bound
         sample = images(smallest(rows))
         room = low - own / self.bins if own else 1.0
         ruling = either(

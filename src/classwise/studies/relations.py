@@ -17,10 +17,9 @@ from classwise.core.format import percent
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy, confusion, groups, kinship, misclassified, reciprocity, superclass
 from classwise.results.audit_result import Audit
-from classwise.show import figures
 from classwise.show.figures import confusion as figure
 from classwise.show.figures.style import Chart
-from classwise.stats.intervals import Array, ratio
+from classwise.stats.intervals import ratio
 from classwise.studies.runner.graph import StudyJob
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.shared.together import EXACT, exact, of_models, smallest
@@ -36,7 +35,7 @@ _HALF = 0.5  # "most" is more than this share
 class Relations(UnderAttack):
     """Confusion between classes, its symmetry, and superclasses.
 
-    attack: the attack under which classes are confused. groups: how many groups to look for; by default the number
+    groups: how many groups to look for; by default the number
     that the confusion itself suggests.
     """
 
@@ -46,7 +45,7 @@ class Relations(UnderAttack):
         return self.audited()
 
     def result(self, done: Done) -> StudyResult:
-        audits = {model.name: done.audit(f"{model.name}-audit") for model in self.models()}
+        audits = self.audits(done)
         attacks = {model.name: self.attack_on(model) for model in self.models()}
         attacked = {name: audit.rows() for name, audit in audits.items()}
         clean = {name: audit.rows(CLEAN) for name, audit in audits.items()}
@@ -63,8 +62,8 @@ class Relations(UnderAttack):
                 "pairs": of_models({name: _pairs(rows) for name, rows in attacked.items()}),
                 "groups": of_models({name: self._groups(rows) for name, rows in attacked.items()}),
             },
-            _charts(audits),
-            [claim for name, rows in attacked.items() for claim in _claims(name, rows)],
+            figures=_charts(audits),
+            claims=[claim for name, rows in attacked.items() for claim in _claims(name, rows)],
         )
 
     def _row(self, rows: Records) -> dict[str, float]:
@@ -98,16 +97,10 @@ class Relations(UnderAttack):
         for number, members in enumerate(found.members):
             own = found.number == number
             inside = float(np.nansum(found.inside[own] * errors[own]))
-            table.append(
-                {
-                    "group": number + 1,
-                    "classes": ", ".join(members),
-                    "n": int(robust.support[own].sum()),
-                    "robust (%)": 100 * float(robust.values[own].mean()),
-                    "errors inside (%)": 100 * float(ratio(np.array(inside), errors[own].sum())),
-                }
-            )
-        return pd.DataFrame(table)
+            n, mean = int(robust.support[own].sum()), 100 * float(robust.values[own].mean())
+            share = 100 * float(ratio(np.array(inside), errors[own].sum()))
+            table.append((number + 1, ", ".join(members), n, mean, share))
+        return pd.DataFrame(table, columns=["group", "classes", "n", "robust (%)", "errors inside (%)"])
 
 
 def _pairs(rows: Records) -> pd.DataFrame:
@@ -119,15 +112,11 @@ def _pairs(rows: Records) -> pd.DataFrame:
     pairs = [(i, j) if rates[i, j] >= rates[j, i] else (j, i) for i, j in most if both[i, j] > 0]
     group = superclass.superclass_of(rows) if rows.meta.superclasses else None
     columns = ["class", "misclassified as", "n", "share (%)", "other n", "reverse (%)", "same superclass"]
-    table = [
-        (names[i], names[j], support[i], 100 * rates[i, j], support[j], 100 * rates[j, i], _same(group, i, j))
-        for i, j in pairs
-    ]
+    table = []
+    for i, j in pairs:
+        same = "" if group is None else "yes" if group[i] == group[j] else "no"
+        table.append((names[i], names[j], support[i], 100 * rates[i, j], support[j], 100 * rates[j, i], same))
     return pd.DataFrame(table, columns=columns)
-
-
-def _same(group: Array | None, i: int, j: int) -> str:
-    return "" if group is None else "yes" if group[i] == group[j] else "no"
 
 
 def _charts(audits: Mapping[str, Audit]) -> dict[str, Chart]:
@@ -135,7 +124,7 @@ def _charts(audits: Mapping[str, Audit]) -> dict[str, Chart]:
     by_classes: dict[tuple[str, ...], dict[str, Audit]] = {}
     for name, audit in audits.items():
         by_classes.setdefault(audit.records.class_names, {})[name] = audit
-    charts = [figures.styled(figure.from_runs(own)) for own in by_classes.values()]
+    charts = [figure.from_runs(own) for own in by_classes.values()]
     return {"confusion" if len(charts) == 1 else f"confusion-{place}": c for place, c in enumerate(charts, 1)}
 
 

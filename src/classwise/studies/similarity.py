@@ -8,6 +8,7 @@ confusion averaged.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,15 +24,14 @@ from classwise.core.records import Records
 from classwise.core.storage import atomic_write_text
 from classwise.data import load as load_data
 from classwise.metrics import accuracy, confusion
-from classwise.show import figures
 from classwise.show.figures import similarity as figure
 from classwise.stats.correlation import rank_test
 from classwise.stats.intervals import Array
-from classwise.studies.runner.graph import DeriveJob, StudyJob
-from classwise.studies.runner.result import Claim, Done, StudyResult
+from classwise.studies.runner.graph import StudyJob
+from classwise.studies.runner.result import Claim, Done, StudyResult, named_charts
 from classwise.studies.runner.study import OfModels
 from classwise.studies.runner.work import Environment
-from classwise.studies.shared.together import RANKS
+from classwise.studies.shared.together import RANKS, columns_in_percent
 from classwise.studies.shared.verdicts import classes as classes_of
 from classwise.studies.shared.verdicts import images, tails
 
@@ -55,11 +55,7 @@ class Similarity(OfModels):
         found: list[StudyJob] = []
         for model in self.models():
             selection = {"per_class": self.per_class, "seed": self.seed}
-            logits = DeriveJob(
-                f"{model.name}-logits",
-                f"{__name__}:mean_logits",
-                {"model": model.checkpoint, "data": model.data, **selection},
-            )
+            logits = model.derive("logits", f"{__name__}:mean_logits", data=model.data, **selection)
             found += [*model.jobs, logits, model.audit("audit", [self.attack], **selection)]
         return found
 
@@ -68,21 +64,17 @@ class Similarity(OfModels):
         pairs = {name: self._pairs(done, name) for name in names}
         tests = pd.DataFrame([{"model": name, **self._test(own)} for name, own in pairs.items()])
         classes = pd.concat([self._classes(done, name, own) for name, own in pairs.items()], ignore_index=True)
-        charts = {
-            "similarity" if len(names) == 1 else f"similarity_{name}": figures.styled(figure.draw(own))
-            for name, own in pairs.items()
-        }
         return StudyResult(
             {"correlation": tests, "pairs": pd.concat(map(_unordered, pairs.values())), "classes": _percent(classes)},
-            charts,
-            [claim for name in names for claim in self._claims(name, tests, classes)],
-            ["Adding a constant to all logits changes only the cosine; the logits are used as they are."],
-            {"similarity": pd.concat(list(pairs.values()), ignore_index=True)},
+            figures=named_charts("similarity", {name: figure.draw(own) for name, own in pairs.items()}),
+            claims=[claim for name in names for claim in self._claims(name, tests, classes)],
+            notes=["Adding a constant to all logits changes only the cosine; the logits are used as they are."],
+            data={"similarity": pd.concat(list(pairs.values()), ignore_index=True)},
         )
 
     def _pairs(self, done: Done, name: str) -> pd.DataFrame:
         vectors = done.table(f"{name}-logits", "logits.csv").to_numpy()
-        return ordered_pairs(done.audit(f"{name}-audit").rows(), vectors).assign(model=name)
+        return ordered_pairs(done.rows(f"{name}-audit"), vectors).assign(model=name)
 
     def _test(self, pairs: pd.DataFrame) -> dict[str, float]:
         likeness, share = (_square(pairs, column) for column in ("cosine", "share"))
@@ -91,35 +83,26 @@ class Similarity(OfModels):
 
     def _classes(self, done: Done, name: str, pairs: pd.DataFrame) -> pd.DataFrame:
         """The mean similarity of each class to the others, and its robustness."""
-        robust = accuracy.compute(done.audit(f"{name}-audit").rows())
+        robust = accuracy.compute(done.rows(f"{name}-audit"))
         values = pd.DataFrame({"class": robust.class_names, "n": robust.support, "robust": robust.values})
         near = pairs.loc[pairs.groupby("true")["cosine"].idxmax()].set_index("true")["predicted"]
         mean = pairs.groupby("true")["cosine"].mean()
         kept = values[values["class"].isin(mean.index)]
         return kept.assign(model=name, mean_cosine=kept["class"].map(mean), nearest=kept["class"].map(near))
 
-    def _claims(self, name: str, tests: pd.DataFrame, classes: pd.DataFrame) -> list[Claim]:
+    def _claims(self, name: str, tests: pd.DataFrame, classes: pd.DataFrame) -> Iterator[Claim]:
         test = tests[tests["model"] == name].iloc[0]
         own = classes[classes["model"] == name]
         less = rank_test(own["mean_cosine"].to_numpy(), own["robust"].to_numpy())
         sample = (images(own["n"].min()), classes_of(len(own)))
         rho = f"Spearman {test['rho']:.2f}" if np.isfinite(test["rho"]) else "Spearman undefined: all pairs are equal"
-        return [
-            Claim(
-                _SOURCE,
-                f"Classes with similar mean logits are confused with each other under attack ({name}).",
-                tails(test["p"], test["p_less"], test="Mantel's test, permuting the classes", sample=sample),
-                f"{rho} over {test['pairs']:.0f} pairs, one-sided p = {test['p']:.2g}"
-                if np.isfinite(test["p"])
-                else rho,
-            ),
-            Claim(
-                _SOURCE,
-                f"A class whose mean logits are close to other classes' is less robust ({name}).",
-                tails(less.p_less, less.p_greater, test=RANKS, sample=sample),
-                f"{less}, over {len(own)} classes",
-            ),
-        ]
+        p = f" over {test['pairs']:.0f} pairs, one-sided p = {test['p']:.2g}" if np.isfinite(test["p"]) else ""
+        text = f"Classes with similar mean logits are confused with each other under attack ({name})."
+        ruling = tails(test["p"], test["p_less"], test="Mantel's test, permuting the classes", sample=sample)
+        yield Claim(_SOURCE, text, ruling, rho + p)
+        text = f"A class whose mean logits are close to other classes' is less robust ({name})."
+        ruling = tails(less.p_less, less.p_greater, test=RANKS, sample=sample)
+        yield Claim(_SOURCE, text, ruling, f"{less}, over {len(own)} classes")
 
 
 def ordered_pairs(rows: Records, logits: Array) -> pd.DataFrame:
@@ -181,13 +164,13 @@ def _unordered(pairs: pd.DataFrame) -> pd.DataFrame:
     both = pairs.merge(back, on=["model", "true", "predicted"])
     both = both[both["true"] < both["predicted"]].assign(mean=lambda rows: (rows["share"] + rows["back"]) / 2)
     both = both.sort_values("mean", ascending=False, kind="stable", ignore_index=True)
-    shown = {"first as second (%)": both["share"], "second as first (%)": both["back"], "mean (%)": both["mean"]}
-    front = both[["model", "true", "predicted", "cosine"]].rename(columns={"true": "first", "predicted": "second"})
-    return front.assign(**{column: 100 * values for column, values in shown.items()})
+    shares = {"share": "first as second (%)", "back": "second as first (%)", "mean": "mean (%)"}
+    names = {"model": "model", "true": "first", "predicted": "second", "cosine": "cosine", **shares}
+    return columns_in_percent(both, *shares)[list(names)].rename(columns=names)
 
 
 def _percent(classes: pd.DataFrame) -> pd.DataFrame:
-    shown = classes.assign(robust=100 * classes["robust"])[["model", "class", "n", "mean_cosine", "nearest", "robust"]]
+    shown = columns_in_percent(classes, "robust")[["model", "class", "n", "mean_cosine", "nearest", "robust"]]
     return shown.rename(columns={"mean_cosine": "mean cosine", "robust": "robust (%)"})
 
 

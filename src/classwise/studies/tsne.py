@@ -29,11 +29,10 @@ from classwise.core.threat import Norm, Threat
 from classwise.data import load as load_data
 from classwise.data.images import Images
 from classwise.models.penultimate import penultimate
-from classwise.show import figures
 from classwise.show.figures import features as figure
 from classwise.stats.intervals import Array, ratio
-from classwise.studies.runner.graph import DeriveJob, StudyJob
-from classwise.studies.runner.result import Claim, Done, StudyResult
+from classwise.studies.runner.graph import StudyJob
+from classwise.studies.runner.result import Claim, Done, StudyResult, named_charts
 from classwise.studies.runner.study import OfModels
 from classwise.studies.runner.work import Environment
 from classwise.studies.shared.together import mean_interval, of_models
@@ -61,17 +60,9 @@ class Tsne(OfModels):
     def jobs(self) -> list[StudyJob]:
         found: list[StudyJob] = []
         for model in self.models():
-            settings = {
-                "model": model.checkpoint,
-                "data": model.data,
-                **model.threat_arguments,
-                "attack": self.attack,
-                "per_class": self.per_class,
-                "perplexity": self.perplexity,
-                "neighbours": self.neighbours,
-                "seed": self.seed,
-            }
-            found += [*model.jobs, DeriveJob(f"{model.name}-map", f"{__name__}:mapped", settings)]
+            settings = {key: getattr(self, key) for key in ("attack", "per_class", "perplexity", "neighbours", "seed")}
+            mapping = model.derive("map", f"{__name__}:mapped", data=model.data, **model.threat_arguments, **settings)
+            found += [*model.jobs, mapping]
         return found
 
     def result(self, done: Done) -> StudyResult:
@@ -79,21 +70,15 @@ class Tsne(OfModels):
         maps = {name: done.table(f"{name}-map", "map.csv").astype({"class": str}) for name in names}
         means = of_models({name: separation(own) for name, own in maps.items()})
         classes = of_models({name: by_class(own) for name, own in maps.items()})
-        charts = {
-            "map" if len(names) == 1 else f"map_{name}": figures.styled(figure.draw(own)) for name, own in maps.items()
-        }
+        whole = pd.concat([own.assign(model=name) for name, own in maps.items()], ignore_index=True)
+        drawn = ("index", "kind", "class", "group", "x", "y", "model")
         return StudyResult(
             {"separation": means, "classes": classes},
-            charts,
-            [claim for name in names for claim in _claims(name, means[means["model"] == name])],
-            ["The paper shows only the map; the numbers are those of the feature space, whose distances matter."],
-            {"features": pd.concat([_drawn(own).assign(model=name) for name, own in maps.items()], ignore_index=True)},
+            figures=named_charts("map", {name: figure.draw(own) for name, own in maps.items()}),
+            claims=[claim for name in names for claim in _claims(name, means[means["model"] == name])],
+            notes=["The paper shows only the map; the numbers are those of the feature space, whose distances matter."],
+            data={"features": whole[[column for column in drawn if column in whole]]},
         )
-
-
-def _drawn(images: pd.DataFrame) -> pd.DataFrame:
-    """What the map shows of each image."""
-    return images[[column for column in ("index", "kind", "class", "group", "x", "y") if column in images]]
 
 
 def separation(images: pd.DataFrame) -> pd.DataFrame:
@@ -137,38 +122,31 @@ def _levels(images: pd.DataFrame) -> Iterator[tuple[tuple[str, str], pd.Series, 
 
 
 def by_class(images: pd.DataFrame) -> pd.DataFrame:
-    """The means of each class and kind."""
     names = {"alike_class": "neighbours of its class (%)", "alike_group": "neighbours of its superclass (%)"}
     shown = images.assign(**{column: 100 * images[column] for column in names if column in images})
     columns = [column for column in ("silhouette_class", "silhouette_group", *names) if column in images]
     grouped = shown.groupby(["class", "kind"], sort=False)
     table = grouped[columns].mean().assign(n=grouped.size()).reset_index()
-    return table.rename(columns={**names, "kind": "images", "silhouette_class": "silhouette"}).rename(
-        columns={"silhouette_group": "silhouette of superclass"}
-    )
+    silhouettes = {"silhouette_class": "silhouette", "silhouette_group": "silhouette of superclass"}
+    return table.rename(columns={**names, **silhouettes, "kind": "images"})
 
 
-def _claims(name: str, means: pd.DataFrame) -> list[Claim]:
-    found = []
+def _claims(name: str, means: pd.DataFrame) -> Iterator[Claim]:
     for kind in _KINDS:
         by_level = means[means["images"] == kind].set_index("level")
         for level, text, test in (
             ("superclass", f"Superclasses stay separate, {kind} images ({name}).", exceeds),
-            (
-                "class inside superclass",
-                f"Classes of one superclass mix, {kind} images ({name}).",
-                falls_short,
-            ),
+            ("class inside superclass", f"Classes of one superclass mix, {kind} images ({name}).", falls_short),
         ):
             if level not in by_level.index:
-                return [Claim(_SOURCE, text, undecided("no superclasses"), "the data set names no superclasses")]
+                yield Claim(_SOURCE, text, undecided("no superclasses"), "the data set names no superclasses")
+                return
             n, kappa, low, high = by_level.loc[[level], ["n", "kappa", "low", "high"]].to_numpy()[0]
             numbers = f"κ = {kappa:.2f}, 95% CI {low:.2f} to {high:.2f}; 0 mixed, 1 separate, threshold {_HALFWAY}"
             if not np.isfinite([kappa, low]).all():
                 numbers = "κ has no interval: too few images"
             ruling = test(low, high, _HALFWAY, test="Student's t over the images", sample=images(n, "images"))
-            found.append(Claim(_SOURCE, text, ruling, numbers))
-    return found
+            yield Claim(_SOURCE, text, ruling, numbers)
 
 
 def mapped(
@@ -185,6 +163,8 @@ def mapped(
     norm: Norm = "linf",
 ) -> None:
     """map.csv: one row per image and kind: index, kind, class, group, position on the map, silhouettes, neighbours."""
+    from sklearn.manifold import TSNE
+
     images = load_data(data, environment.root, "test", environment.download).subset(per_class=per_class, seed=seed)
     if not 0 < perplexity < 2 * len(images):
         raise UserError(
@@ -197,15 +177,12 @@ def mapped(
     group = {member: name for name, members in (images.superclasses or {}).items() for member in members}
     groups = np.array([group[name] for name in names], dtype=object) if group else None
     vectors = _vectors(module, images, Threat(norm, number(eps)), attack, seed)
-    points = _points(np.concatenate([vectors[kind] for kind in _KINDS]), perplexity, seed)
+    both = np.concatenate([vectors[kind] for kind in _KINDS])  # on one map, which shows what moved
+    points = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(both)
     tables = []
     for kind, (x, y) in zip(_KINDS, points.reshape(len(_KINDS), -1, 2).transpose(0, 2, 1), strict=True):
-        front = {
-            "index": images.positions,
-            "kind": kind,
-            "class": names,
-            **({} if groups is None else {"group": groups}),
-        }
+        front = {"index": images.positions, "kind": kind, "class": names}
+        front |= {} if groups is None else {"group": groups}
         tables.append(pd.DataFrame({**front, "x": x, "y": y, **closeness(vectors[kind], names, groups, neighbours)}))
     atomic_write_text(folder / "map.csv", csv_text(pd.concat(tables)))
 
@@ -226,13 +203,6 @@ def _vectors(module: nn.Module, images: Images, threat: Threat, attack: str, see
             for kind, batch in zip(_KINDS, (x, adversarial), strict=True):
                 found[kind].append(features(batch).double().cpu().numpy())
     return {kind: np.concatenate(parts) for kind, parts in found.items()}
-
-
-def _points(vectors: Array, perplexity: float, seed: int) -> Array:
-    """The map of both kinds together, which shows what moved."""
-    from sklearn.manifold import TSNE
-
-    return np.asarray(TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(vectors))
 
 
 def closeness(vectors: Array, names: Array, groups: Array | None, neighbours: int) -> dict[str, Array]:

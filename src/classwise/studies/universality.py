@@ -23,11 +23,11 @@ from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Records
 from classwise.core.storage import safe_name
 from classwise.metrics import accuracy, cv, mcd, overall
-from classwise.show import figures
 from classwise.show.figures import forest
 from classwise.stats.comparisons import holm
 from classwise.stats.intervals import Array
-from classwise.studies.runner.result import Claim, Done, StudyResult
+from classwise.studies.runner.models_under_study import CHANGE_OF, PARTS
+from classwise.studies.runner.result import Claim, Done, StudyResult, named_charts
 from classwise.studies.shared import extremes
 from classwise.studies.shared.together import halves, interval, resampled, smallest
 from classwise.studies.shared.variants import Variant, Variants
@@ -42,7 +42,6 @@ Runs: TypeAlias = Mapping[str, Sequence[Records]]
 _SOURCE = "benz2020:section3.1"
 _BASE = "base"
 _PERMUTATIONS = 9999
-_PARTS = "data|method|model|threat|train|validate"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,33 +75,26 @@ class Universality(Variants):
         robust, clean = (
             {variant.name: self.rows(done, variant, attack) for variant in variants} for attack in (None, CLEAN)
         )
-        families = self._families(variants, robust)
+        families: dict[str, dict[str, Sequence[Records]]] = {}  # variants of one data set, which can be compared
+        for variant in variants:
+            data = self._model(variant, self.seeds[0]).data
+            families.setdefault(data, {})[variant.name] = robust[variant.name]
+        compared = {name: own for name, own in families.items() if len(own) > 1}
         pairs = [
             agreements({name: runs[name] for name in own}, self.seed).assign(accuracy=kind)
             for kind, runs in (("robust", robust), ("clean", clean))
-            for own in families.values()
-            if len(own) > 1
+            for own in compared.values()
         ]
         found = by_variant(robust, clean, self.seed)
         tables = {"variants": found, **({"agreement": pd.concat(pairs, ignore_index=True)} if pairs else {})}
         charts = {
-            f"robustness_{safe_name(name)}" if len(families) > 1 else "robustness": figures.styled(
-                forest.draw({variant: runs[0] for variant, runs in own.items()})
-            )
+            safe_name(name): forest.draw({variant: runs[0] for variant, runs in own.items()})
             for name, own in families.items()
         }
-        compared = {name: own for name, own in families.items() if len(own) > 1}
         judged = [test(own, name, self.seed) for name, own in compared.items() for test in (same_worst, same_order)]
         notes = ["The paper is a pre-registration without results.", *self.notes()]
-        return StudyResult(tables, charts, [differ_everywhere(found, robust), *judged], notes)
-
-    def _families(self, variants: Sequence[Variant], runs: Runs) -> dict[str, dict[str, Sequence[Records]]]:
-        """The variants of each data set, which can be compared."""
-        found: dict[str, dict[str, Sequence[Records]]] = {}
-        for variant in variants:
-            data = self._model(variant, self.seeds[0]).data
-            found.setdefault(data, {})[variant.name] = runs[variant.name]
-        return found
+        claims = [differ_everywhere(found, robust), *judged]
+        return StudyResult(tables, figures=named_charts("robustness", charts), claims=claims, notes=notes)
 
 
 def _recipe(text: str) -> tuple[str, str]:
@@ -113,10 +105,10 @@ def _recipe(text: str) -> tuple[str, str]:
 
 def _varied(text: str) -> tuple[str, tuple[str, ...]]:
     """The name and the settings of ``NAME=model.spec=vgg-16;train.epochs=20``, or named by its values."""
-    named = re.fullmatch(rf"([A-Za-z0-9][A-Za-z0-9_.+-]*)=((?:{_PARTS})\..+)", text)
-    settings = tuple(re.split(rf";\s*(?=(?:{_PARTS})\.)", named[2] if named else text))
+    named = CHANGE_OF.fullmatch(text)
+    settings = tuple(re.split(rf";\s*(?=(?:{PARTS})\.)", named[2] if named else text))
     for setting in settings:
-        if not re.match(rf"({_PARTS})\.\w+=.", setting):
+        if not re.match(rf"({PARTS})\.\w+=.", setting):
             raise UserError(
                 f"--vary {text!r}: {setting!r} is not of the form part.key=value, such as model.spec=vgg-16."
             )

@@ -10,7 +10,7 @@ gains 23.1 points and the average loses 0.09, beyond it both decrease.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -52,12 +52,11 @@ class Weight(Variants):
 
     def result(self, done: Done) -> StudyResult:
         names, _ = class_setting(self.recipe, self.set, "weight", self.class_name)
-        rows = [self.rows(done, variant) for variant in self.variants()]
-        runs = dict(zip(self._values(), rows, strict=True))
+        runs = self.runs(done, self._values())
         found = sweep_result(runs, 1.0, "weight", f"weight of {' and '.join(names)}")
         levels = pd.DataFrame([{"weight": v, **over_seeds.level(r, runs[1.0])} for v, r in runs.items()])
         tables = {"weights": levels, **found.tables}
-        return dataclasses.replace(found, tables=tables, claims=_claims(runs, names), notes=self.notes())
+        return dataclasses.replace(found, tables=tables, claims=list(_claims(runs, names)), notes=self.notes())
 
     def _values(self) -> list[float]:
         return sorted({*self.weight, 1.0})
@@ -70,37 +69,30 @@ class Weight(Variants):
         return self.num_classes or len(known or ())
 
 
-def _claims(runs: Mapping[float, Sequence[Records]], names: Sequence[str]) -> list[Claim]:
+def _claims(runs: Mapping[float, Sequence[Records]], names: Sequence[str]) -> Iterator[Claim]:
     """From the least weight to the one in the middle of the sweep, and from there to the largest, as the paper does."""
     source, own = "li2023:figure3", " and ".join(names)
     values = sorted(runs)
     least, middle, most = values[0], values[len(values) // 2], values[-1]
     seeds = len(runs[least])
-    up = over_seeds.changes(runs[least], runs[middle])
-    claims = []
+    up, grown = over_seeds.changes(runs[least], runs[middle]), f"weight {least:g} to {middle:g}"
     for name in names:
         gain = change_of(up, name)
         text = f"More weight makes {name} more robust."
-        numbers = f"weight {least:g} to {middle:g}: {points(gain)}"
-        claims.append(Claim(source, text, over_seeds.rises(gain, seeds), numbers))
+        yield Claim(source, text, over_seeds.rises(gain, seeds), f"{grown}: {points(gain)}")
     gain, cost = over_seeds.worst_change(runs[least], runs[middle]), change_of(up)
-    claims.append(
-        Claim(
-            source,
-            f"Some weight on {own} improves the worst class, and the average loses less than a point.",
-            all_held(over_seeds.rises(gain, seeds, worst=True), over_seeds.rises(cost, seeds, -_LITTLE)),
-            f"weight {least:g} to {middle:g}: worst class {points(gain)}; average {points(cost)}",
-        )
+    yield Claim(
+        source,
+        f"Some weight on {own} improves the worst class, and the average loses less than a point.",
+        all_held(over_seeds.rises(gain, seeds, worst=True), over_seeds.rises(cost, seeds, -_LITTLE)),
+        f"{grown}: worst class {points(gain)}; average {points(cost)}",
     )
     if most > middle:
         drop = over_seeds.worst_change(runs[middle], runs[most])
         loss = change_of(over_seeds.changes(runs[middle], runs[most]))
-        claims.append(
-            Claim(
-                source,
-                f"Even more weight on {own} lowers both the worst class and the average.",
-                all_held(over_seeds.falls(drop, seeds, worst=True), over_seeds.falls(loss, seeds)),
-                f"weight {middle:g} to {most:g}: worst class {points(drop)}; average {points(loss)}",
-            )
+        yield Claim(
+            source,
+            f"Even more weight on {own} lowers both the worst class and the average.",
+            all_held(over_seeds.falls(drop, seeds, worst=True), over_seeds.falls(loss, seeds)),
+            f"weight {middle:g} to {most:g}: worst class {points(drop)}; average {points(loss)}",
         )
-    return claims

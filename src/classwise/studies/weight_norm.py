@@ -7,21 +7,23 @@ training, but not after standard training.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from classwise.core.csv_files import csv_text
+from classwise.core.records import CLEAN
 from classwise.core.storage import atomic_write_text
 from classwise.metrics import accuracy
-from classwise.show import figures
+from classwise.results.audit_result import Audit
 from classwise.show.figures import weight_norm as figure
 from classwise.stats.correlation import rank_test
-from classwise.studies.runner.graph import DeriveJob, StudyJob
+from classwise.studies.runner.graph import StudyJob
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.work import Environment
-from classwise.studies.shared.together import RANKS
+from classwise.studies.shared.together import RANKS, columns_in_percent, of_models
 from classwise.studies.shared.under_attack import UnderAttack
 from classwise.studies.shared.verdicts import classes as classes_of
 from classwise.studies.shared.verdicts import contrary, either, falls_short, images, tails
@@ -33,19 +35,19 @@ _STRONG = 0.5  # a correlation significantly below this is not the papers' "near
 class WeightNorm(UnderAttack):
     """Classifier weight norm against class robustness.
 
-    attack: the attack robustness is measured by. standard: the name of the model with standard training.
+    standard: the name of the model with standard training.
     """
 
     standard: str | None = "standard"
 
     def jobs(self) -> list[StudyJob]:
-        norms = [
-            DeriveJob(f"{each.name}-norms", f"{__name__}:norms", {"model": each.checkpoint}) for each in self.models()
-        ]
-        return [*self.audited(), *norms]
+        return [*self.audited(), *(model.derive("norms", f"{__name__}:norms") for model in self.models())]
 
     def result(self, done: Done) -> StudyResult:
-        rows = pd.concat([self._rows(done, model.name) for model in self.models()], ignore_index=True)
+        audits = self.audits(done)
+        rows = of_models(
+            {name: _rows(audit, done.table(f"{name}-norms", "norms.csv")) for name, audit in audits.items()}
+        )
         tests = pd.DataFrame(
             [
                 {"model": model, "accuracy": kind, "rho": found.rho, "low": found.low, "high": found.high}
@@ -54,33 +56,16 @@ class WeightNorm(UnderAttack):
                 for found in [rank_test(own["norm"].to_numpy(), own[kind].to_numpy())]
             ]
         )
-        shown = rows.drop(columns="n").assign(robust=100 * rows["robust"], clean=100 * rows["clean"])
+        shown = columns_in_percent(rows.drop(columns="n"), "robust", "clean")
         drawn = rows.rename(columns={"robust": "accuracy"})[["model", "class", "accuracy", "norm"]]
         return StudyResult(
             {"correlation": tests, "norms": shown},
-            {"weight_norm": figures.styled(figure.draw(drawn))},
-            self._claims(rows),
+            figures={"weight_norm": figure.draw(drawn)},
+            claims=list(self._claims(rows)),
             data={"weight_norm": drawn},
         )
 
-    def _rows(self, done: Done, name: str) -> pd.DataFrame:
-        audit = done.audit(f"{name}-audit")
-        robust, clean = (accuracy.compute(audit.rows(attack)) for attack in (None, "clean"))
-        norms = done.table(f"{name}-norms", "norms.csv")
-        classes = list(audit.records.class_names)
-        return pd.DataFrame(
-            {
-                "model": name,
-                "class": classes,
-                "n": robust.support,
-                "norm": norms["norm"],
-                "robust": robust.values,
-                "clean": clean.values,
-            }
-        )
-
-    def _claims(self, rows: pd.DataFrame) -> list[Claim]:
-        claims = []
+    def _claims(self, rows: pd.DataFrame) -> Iterator[Claim]:
         for model, own in rows.groupby("model", sort=False):
             standard = model == self.standard
             found = rank_test(own["norm"].to_numpy(), own["clean" if standard else "robust"].to_numpy())
@@ -93,8 +78,13 @@ class WeightNorm(UnderAttack):
             text = f"After adversarial training ({model}) robustness grows with the classifier weights' norm."
             if standard:
                 text = "Without adversarial training class accuracy does not grow with the norm."
-            claims.append(Claim("tian2020:figure4", text, contrary(grows) if standard else grows, str(found)))
-        return claims
+            yield Claim("tian2020:figure4", text, contrary(grows) if standard else grows, str(found))
+
+
+def _rows(audit: Audit, norms: pd.DataFrame) -> pd.DataFrame:
+    robust, clean = (accuracy.compute(audit.rows(attack)) for attack in (None, CLEAN))
+    front = pd.DataFrame({"class": robust.class_names, "n": robust.support})
+    return front.assign(norm=norms["norm"], robust=robust.values, clean=clean.values)
 
 
 def norms(folder: Path, environment: Environment, model: str) -> None:

@@ -41,21 +41,21 @@ _SHARED = {
 class TrainingPart(Part):
     """The method, and how long it trains."""
 
-    source: Any = setting(None, "A recipe's file, the name of a shipped one (cifar10/trades), nested settings, or a Recipe.", flags="")
-    method: Any = setting(None, "Training method, e.g. wat or trades:beta=3; see classwise list methods.", also="Or a Method.", kind=str)
-    teacher: Any = setting(None, "Trained model to distil, for methods that need one: a checkpoint, or a model spec.", also="Or an nn.Module.", kind=str)
-    teacher_clean: Any = setting(None, "The accurate second teacher of methods that have one.", also="Or an nn.Module.", kind=str)
+    source: Any = setting(None, "A recipe's file, the name of a shipped one (cifar10/trades), nested settings, or a Recipe.", option="")
+    method: Any = setting(None, "Training method, e.g. wat or trades:beta=3; see classwise list methods.", also="Or a Method.")
+    teacher: Any = setting(None, "Trained model to distil, for methods that need one: a checkpoint, or a model spec.", also="Or an nn.Module.")
+    teacher_clean: Any = setting(None, "The accurate second teacher of methods that have one.", also="Or an nn.Module.")
     epochs: Count | None = setting(None, "How often every image is trained on.")
     batch: Count | None = setting(None, "Examples in a batch.")
     lr: Positive | None = setting(None, "Learning rate of the optimiser.")
-    changes: Sequence[str] = setting((), "Change any setting of the recipe: train.clip=1; repeatable.", flags="--set -s", kind=list[str])
+    changes: Sequence[str] = setting((), "Change any setting of the recipe: train.clip=1; repeatable.", option="--set -s", takes=list[str])
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrackingPart(Part):
     """Where else the history goes."""
 
-    trackers: Sequence[str] = setting((), "tensorboard, mlflow or wandb, besides history.csv; repeatable.", flags="--track", kind=list[str])
+    trackers: Sequence[str] = setting((), "tensorboard, mlflow or wandb, besides history.csv; repeatable.", option="--track", takes=list[str])
 # fmt: on
 
 

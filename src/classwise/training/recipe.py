@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,14 +29,10 @@ from classwise.core.format import radius
 from classwise.core.registry import Registry
 from classwise.core.run_config import plain
 from classwise.core.threat import Threat
+from classwise.core.toml import tomllib
 from classwise.core.user_files import IN_FILE
 from classwise.methods.method import Method
 from classwise.training.parts import Phase, TeacherPart, TrainedModel, TrainingData, TrainPart, ValidatePart
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _SUFFIXES = (".toml", ".yaml", ".yml")
 

@@ -179,7 +179,14 @@ class TestCost:
         graph = Graph.of(
             [
                 TrainJob("madry", "desk/mnist/madry"),
-                AuditJob("audit", "{madry}/best.pt", "mnist", ("pgd-20",), 0.3, {"per_class": 10}),
+                AuditJob(
+                    "audit",
+                    model="{madry}/best.pt",
+                    data="mnist",
+                    attacks=("pgd-20",),
+                    eps=0.3,
+                    options={"per_class": 10},
+                ),
             ]
         )
         one = cost.forward("smallcnn", (1, 28, 28), 10)

@@ -26,10 +26,9 @@ class One(Study):
         rows = pd.DataFrame({"of": [self.name]})
         return StudyResult(
             {"methods": rows},
-            {"radar": alt.Chart(rows).mark_point()},
-            (),
-            ("same", f"own of {self.name}"),
-            {"radar": rows},
+            figures={"radar": alt.Chart(rows).mark_point()},
+            notes=("same", f"own of {self.name}"),
+            data={"radar": rows},
         )
 
 

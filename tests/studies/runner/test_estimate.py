@@ -51,11 +51,11 @@ def test_alike_jobs_share_a_probe(probes: list[str], tmp_path: Path) -> None:
     ]
     other = [("method.steps=3",), ("data.exclude=['4']",), ("data.exclude=['5']",), ("model.spec=smallcnn",)]
     trainings = [TrainJob(f"t{n}", "desk/digits/madry", changes) for n, changes in enumerate([(), *alike, *other])]
-    audits = [AuditJob(f"a{n}", f"{{t{n}}}/best.pt", "digits", ("pgd-20",), options={"seed": n}) for n in (0, 1, 4)]
-    audits += [AuditJob(f"a{n}", f"{{t{n}}}/best.pt", f"digits:exclude={n - 1}", ("pgd-20",)) for n in (5, 6)]
-    audits += [
-        AuditJob(f"b{n}", "m.pt", f"digits{without}", ("pgd-20",)) for n, without in enumerate(("", ":exclude=1"))
-    ]
+    pgd: dict[str, Any] = {"data": "digits", "attacks": ("pgd-20",)}
+    audits = [AuditJob(f"a{n}", model=f"{{t{n}}}/best.pt", **pgd, options={"seed": n}) for n in (0, 1, 4)]
+    for n in (5, 6):
+        audits.append(AuditJob(f"a{n}", model=f"{{t{n}}}/best.pt", **{**pgd, "data": f"digits:exclude={n - 1}"}))
+    audits += [AuditJob("b0", model="m.pt", **pgd), AuditJob("b1", model="m.pt", **{**pgd, "data": "digits:exclude=1"})]
     frame = estimate(planned(tmp_path, *trainings, *audits), Resources())
     assert sorted(probes) == ["a0", "a4", "a5", "b0", "b1", "t0", "t4", "t5", "t7"]
     assert (frame["seconds"] == 10).all()

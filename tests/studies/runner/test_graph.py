@@ -16,8 +16,13 @@ def test_every_job_stands_after_those_it_names() -> None:
     graph = Graph.of(
         [
             DeriveJob("table", "m:f", {"runs": ["{second-pgd}", "{first-pgd}"], "more": {"model": "{first}/best.pt"}}),
-            AuditJob("second-pgd", "{second}/best.pt", "digits", ("transfer:surrogate={first}/best.pt",)),
-            AuditJob("first-pgd", "{first}/best.pt", "digits", ("pgd-2",)),
+            AuditJob(
+                "second-pgd",
+                model="{second}/best.pt",
+                data="digits",
+                attacks=("transfer:surrogate={first}/best.pt",),
+            ),
+            AuditJob("first-pgd", model="{first}/best.pt", data="digits", attacks=("pgd-2",)),
             TrainJob("second", "desk/digits/frl_rw", ("model.weights={first}/best.pt",)),
             TrainJob("first", "desk/digits/madry"),
         ]
@@ -46,7 +51,14 @@ def test_references_become_folders_wherever_they_stand() -> None:
     "job",
     [
         TrainJob("t", "desk/digits/madry", ("train.epochs=1",)),
-        AuditJob("a", "{t}/best.pt", "digits", ("pgd-2", "fgsm"), 0.1, {"per_class": 5, "classes": ["1", "2"]}),
+        AuditJob(
+            "a",
+            model="{t}/best.pt",
+            data="digits",
+            attacks=("pgd-2", "fgsm"),
+            eps=0.1,
+            options={"per_class": 5, "classes": ["1", "2"]},
+        ),
         DeriveJob("d", "m:f", {"model": "{t}/best.pt", "values": [1, 2]}),
     ],
 )
@@ -60,8 +72,9 @@ def test_jobs_that_wait_for_each_other_are_named() -> None:
 
 
 def test_a_reference_to_no_job_names_the_near_miss() -> None:
+    audit = AuditJob("audit", model="{trade}/best.pt", data="digits", attacks=("pgd-2",))
     with pytest.raises(UserError, match="needed by audit 'trade'; did you mean 'trades'"):
-        Graph.of([TrainJob("trades", "desk/digits/trades"), AuditJob("audit", "{trade}/best.pt", "digits", ("pgd-2",))])
+        Graph.of([TrainJob("trades", "desk/digits/trades"), audit])
 
 
 def test_the_same_job_twice_is_one_and_two_of_a_name_are_an_error() -> None:

@@ -58,9 +58,8 @@ def test_an_audit_is_what_some_images_took_times_all(
 
     monkeypatch.setattr("classwise.auditing.audit.audit_by", audit)
     training = TrainJob("t", "desk/digits/madry", SMALL)
-    job = AuditJob(
-        "a", f"{{t}}/{checkpoint}", "digits", ("pgd-20",), 0.1, {"per_class": 20, "seed": 3, "protocol": "any"}
-    )
+    options = {"per_class": 20, "seed": 3, "protocol": "any"}
+    job = AuditJob("a", model=f"{{t}}/{checkpoint}", data="digits", attacks=("pgd-20",), eps=0.1, options=options)
     found = probe(planned(tmp_path, training, job), "a", seconds=8.0)
     assert [call["images"] for call in asked] == [32, 128]  # 1 s was too little, 4 s are enough
     assert asked[0]["attacks"] == ["pgd-20"]
@@ -74,7 +73,8 @@ def test_an_audit_is_what_some_images_took_times_all(
 @pytest.mark.slow
 def test_a_probe_in_a_process_of_its_own(tmp_path: Path) -> None:
     norms = DeriveJob("n", "m:f", {"model": "{t}/best.pt"})
-    jobs = [AuditJob("a", "{t}/best.pt", "digits", ("fgsm",), 0.1), AuditJob("b", "{n}/x.pt", "digits", ("fgsm",), 0.1)]
+    models = {"a": "{t}/best.pt", "b": "{n}/x.pt"}
+    jobs = [AuditJob(name, model=own, data="digits", attacks=("fgsm",), eps=0.1) for name, own in models.items()]
     workspace = planned(tmp_path / "study", TrainJob("t", "desk/digits/madry", SMALL), norms, *jobs)
     found = estimates._measure(workspace, workspace.graph.jobs["a"], Resources(cpus=1), 0.1, 600.0)
     assert found.basis == "measured, at most"

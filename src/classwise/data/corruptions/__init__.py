@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Protocol, cast
 
-from classwise.core.errors import UserError, unknown
+from classwise.core.errors import UserError, lookup
 from classwise.data.corruptions.chance import Bytes, Chance
 
 __all__ = ["CATEGORIES", "COLOUR_ONLY", "EXTRA", "NAMES", "SEVERITIES", "STANDARD", "category", "check", "find"]
@@ -28,14 +28,14 @@ _TABLE = {
     "impulse_noise": ("noise", "noise"),
     "defocus_blur": ("blur", "blur"),
     "glass_blur": ("blur", "blur"),
-    "motion_blur": ("blur", "motion"),
-    "zoom_blur": ("blur", "zoom"),
-    "snow": ("weather", "snow"),
+    "motion_blur": ("blur", "blur"),
+    "zoom_blur": ("blur", "blur"),
+    "snow": ("weather", "weather"),
     "frost": ("weather", "frost"),
-    "fog": ("weather", "fog"),
+    "fog": ("weather", "weather"),
     "brightness": ("weather", "colour"),
     "contrast": ("digital", "colour"),
-    "elastic_transform": ("digital", "elastic"),
+    "elastic_transform": ("digital", "digital"),
     "pixelate": ("digital", "digital"),
     "jpeg_compression": ("digital", "digital"),
     "speckle_noise": ("noise", "noise"),
@@ -57,24 +57,17 @@ COLOUR_ONLY = frozenset({"snow", "frost", "brightness", "spatter", "saturate"})
 
 def category(name: str) -> str:
     """The category of a corruption: noise, blur, weather or digital."""
-    return _row(name)[0]
+    return lookup("corruption", name, _TABLE)[0]
 
 
 def check(name: str, severity: int) -> None:
     """Raise unless there is such a corruption and such a severity."""
-    _row(name)
+    category(name)
     if severity not in SEVERITIES:
         raise UserError(f"severity must be a whole number from 1 (mild) to 5 (severe), got {severity}.")
 
 
 def find(name: str) -> Corruption:
     """The function of a corruption; its file is only read now."""
-    module = importlib.import_module(f"{__name__}.{_row(name)[1]}")
+    module = importlib.import_module(f"{__name__}.{lookup('corruption', name, _TABLE)[1]}")
     return cast(Corruption, getattr(module, name))
-
-
-def _row(name: str) -> tuple[str, str]:
-    try:
-        return _TABLE[name]
-    except KeyError:
-        raise unknown("corruption", name, NAMES) from None

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 from scipy import ndimage
 
 from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.data.corruptions.chance import Bytes, Chance, Floats
-from classwise.data.files import image_files
+from classwise.data.files import image_files, opened
 
 _COUNT = 5
 _CELLS = (7, 13, 27, 53, 107)  # of each octave's lattice across a pane; not multiples, so that they do not line up
@@ -56,11 +55,8 @@ def photographs(folder: str | Path, side: int) -> list[Bytes]:
 
 
 def _photograph(path: str, step: int, side: int) -> Bytes:
-    try:
-        with Image.open(path) as image:
-            pane = np.asarray(image.convert("RGB"))[step // 2 :: step, step // 2 :: step]
-    except (OSError, SyntaxError, ValueError) as error:
-        raise UserError(f"frost: cannot read the image {path}: {error}. Replace or remove the file.") from error
+    with opened(path, "frost: cannot read the image") as image:
+        pane = np.asarray(image.convert("RGB"))[step // 2 :: step, step // 2 :: step]
     if min(pane.shape[:2]) <= side:
         raise UserError(
             f"frost: {path} is too small for images of {side} pixels: its sides must be longer than {side * step}."

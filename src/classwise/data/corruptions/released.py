@@ -10,13 +10,11 @@ import numpy.typing as npt
 
 from classwise.data.corruptions import SEVERITIES, check
 from classwise.data.download import Remote, damaged, locate
-from classwise.data.images import ArrayPixels
+from classwise.data.images import ArrayPixels, Images
 
 
-def read(
-    name: str, folder: Path, archive: Remote, download: bool, kind: str, severity: int
-) -> tuple[ArrayPixels, npt.NDArray[Any]]:
-    """The images of one corruption at one severity, mapped from ``folder/<kind>.npy``, and their labels.
+def load(name: str, clean: Any, folder: Path, archive: Remote, download: bool, kind: str, severity: int) -> Images:
+    """The test images of the data set `clean` under one corruption at one severity, from ``folder/<kind>.npy``.
 
     The archive holds the test set at each severity in turn, so an example has the index it has in the clean test set.
     """
@@ -31,7 +29,8 @@ def read(
         raise damaged(answers, f"its shape is {labels.shape}, where {len(array)} labels were expected")
     count = len(array) // len(SEVERITIES)
     part = slice((severity - 1) * count, severity * count)
-    return ArrayPixels(array[part].transpose(0, 3, 1, 2)), labels[part]
+    pixels, described = ArrayPixels(array[part].transpose(0, 3, 1, 2)), f"{name}:kind={kind},severity={severity}"
+    return Images(pixels, labels[part], clean.CLASS_NAMES, described, superclasses=clean.SUPERCLASSES)
 
 
 def _mapped(path: Path) -> npt.NDArray[Any]:

@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from classwise.models.networks.stages import choose
-from classwise.models.normalize import Normalization, normalized
+from classwise.models.networks.network import Staged, choose
 
 DEPTHS = {121: (6, 12, 24, 16), 169: (6, 12, 32, 32), 201: (6, 12, 48, 32)}
 
@@ -43,39 +42,23 @@ class Transition(nn.Module):
         return F.avg_pool2d(self.conv(F.relu(self.bn(x), inplace=True)), 2)
 
 
-class DenseNet(nn.Module):
+class DenseNet(Staged):
     def __init__(self, blocks: tuple[int, ...], growth: int, num_classes: int, in_channels: int) -> None:
         super().__init__()
         channels = 2 * growth
         self.conv1 = nn.Conv2d(in_channels, channels, 3, padding=1, bias=False)
-        self.stages: list[str] = []
         for stage, count in enumerate(blocks, start=1):
             layers = [DenseLayer(channels + place * growth, growth) for place in range(count)]
             channels += count * growth
-            self._append(f"dense{stage}", nn.Sequential(*layers))
+            self.add_stage(f"dense{stage}", nn.Sequential(*layers))
             if stage < len(blocks):
-                self._append(f"trans{stage}", Transition(channels, channels // 2))
+                self.add_stage(f"trans{stage}", Transition(channels, channels // 2))
                 channels //= 2
         self.bn = nn.BatchNorm2d(channels)
         self.linear = nn.Linear(channels, num_classes)
 
-    def _append(self, name: str, stage: nn.Module) -> None:
-        self.add_module(name, stage)
-        self.stages.append(name)
-
-    @property
-    def head(self) -> nn.Linear:
-        return self.linear
-
     def features(self, x: Tensor) -> Tensor:
-        x = self.conv1(x)
-        for name in self.stages:
-            x = self.get_submodule(name)(x)
-        return F.relu(self.bn(x), inplace=True).mean((2, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.linear(self.features(x))
-        return logits
+        return F.relu(self.bn(self.through_stages(self.conv1(x))), inplace=True).mean((2, 3))
 
 
 def build(
@@ -85,7 +68,6 @@ def build(
     growth: int = 32,
     blocks: tuple[int, ...] | None = None,
     in_channels: int = 3,
-    normalize: Normalization = None,
 ) -> nn.Module:
     stages = choose("densenet", DEPTHS, depth, blocks)
-    return normalized(DenseNet(stages, growth, num_classes, in_channels), normalize)
+    return DenseNet(stages, growth, num_classes, in_channels)

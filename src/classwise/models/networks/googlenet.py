@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from classwise.models.normalize import Normalization, normalized
+from classwise.models.networks.network import Staged
 
 # Channels of each module: 1×1; 3×3 reduced, 3×3; 5×5 reduced, 5×5; after the pool. "pool" halves the map.
 MODULES: dict[str, tuple[int, int, int, int, int, int] | None] = {
@@ -45,33 +45,22 @@ class Inception(nn.Module):
         return torch.cat([self.b1(x), self.b2(x), self.b3(x), self.b4(x)], 1)
 
 
-class GoogLeNet(nn.Module):
+class GoogLeNet(Staged):
     def __init__(self, num_classes: int, in_channels: int) -> None:
         super().__init__()
         channels = 192
         self.pre_layers = nn.Sequential(*_conv(in_channels, channels, 3))
         for name, sizes in MODULES.items():
             if sizes is None:
-                self.add_module(name, nn.MaxPool2d(3, 2, padding=1))
+                self.add_stage(name, nn.MaxPool2d(3, 2, padding=1))
                 continue
-            self.add_module(name, Inception(channels, *sizes))
+            self.add_stage(name, Inception(channels, *sizes))
             channels = sizes[0] + sizes[2] + sizes[4] + sizes[5]
         self.linear = nn.Linear(channels, num_classes)
 
-    @property
-    def head(self) -> nn.Linear:
-        return self.linear
-
     def features(self, x: Tensor) -> Tensor:
-        x = self.pre_layers(x)
-        for name in MODULES:
-            x = self.get_submodule(name)(x)
-        return x.mean((2, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.linear(self.features(x))
-        return logits
+        return self.through_stages(self.pre_layers(x)).mean((2, 3))
 
 
-def build(num_classes: int, *, in_channels: int = 3, normalize: Normalization = None) -> nn.Module:
-    return normalized(GoogLeNet(num_classes, in_channels), normalize)
+def build(num_classes: int, *, in_channels: int = 3) -> nn.Module:
+    return GoogLeNet(num_classes, in_channels)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from classwise.core.spec import Fraction
-from classwise.models.normalize import Normalization, normalized
+from classwise.models.networks.network import Network
 
 
 class Conv(nn.Module):
@@ -124,7 +124,9 @@ class MixedE(nn.Module):
         return torch.cat(parts, 1)
 
 
-class InceptionV3(nn.Module):
+class InceptionV3(Network):
+    last = "fc"
+
     def __init__(self, num_classes: int, in_channels: int, dropout: float) -> None:
         super().__init__()
         self.Conv2d_1a_3x3 = Conv(in_channels, 32, 3)
@@ -149,10 +151,6 @@ class InceptionV3(nn.Module):
             if isinstance(module, (nn.Conv2d, nn.Linear)):
                 nn.init.trunc_normal_(module.weight, std=0.1, a=-0.2, b=0.2)
 
-    @property
-    def head(self) -> nn.Linear:
-        return self.fc
-
     def features(self, x: Tensor) -> Tensor:
         for name, module in self.named_children():  # the modules run in the order of their names above
             if name not in ("dropout", "fc"):
@@ -160,12 +158,6 @@ class InceptionV3(nn.Module):
         features: Tensor = self.dropout(x.mean((2, 3)))
         return features
 
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.fc(self.features(x))
-        return logits
 
-
-def build(
-    num_classes: int, *, in_channels: int = 3, dropout: Fraction = 0.5, normalize: Normalization = None
-) -> nn.Module:
-    return normalized(InceptionV3(num_classes, in_channels, dropout), normalize)
+def build(num_classes: int, *, in_channels: int = 3, dropout: Fraction = 0.5) -> nn.Module:
+    return InceptionV3(num_classes, in_channels, dropout)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from classwise.models.normalize import Normalization, normalized
+from classwise.models.networks.network import Network
 
 
-class LeNet(nn.Module):
+class LeNet(Network):
+    last = "fc3"
+
     def __init__(self, num_classes: int, in_channels: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(in_channels, 6, 5)
@@ -21,20 +23,12 @@ class LeNet(nn.Module):
         self.fc2 = nn.Linear(120, 84)
         self.fc3 = nn.Linear(84, num_classes)
 
-    @property
-    def head(self) -> nn.Linear:
-        return self.fc3
-
     def features(self, x: Tensor) -> Tensor:
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)
         x = F.max_pool2d(F.relu(self.conv2(x)), 2)
         x = F.adaptive_avg_pool2d(x, 5).flatten(1)
         return F.relu(self.fc2(F.relu(self.fc1(x))))
 
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.fc3(self.features(x))
-        return logits
 
-
-def build(num_classes: int, *, in_channels: int = 3, normalize: Normalization = None) -> nn.Module:
-    return normalized(LeNet(num_classes, in_channels), normalize)
+def build(num_classes: int, *, in_channels: int = 3) -> nn.Module:
+    return LeNet(num_classes, in_channels)

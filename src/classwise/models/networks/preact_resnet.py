@@ -10,13 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from classwise.models.networks.stages import choose
-from classwise.models.normalize import Normalization, normalized
+from classwise.models.networks.network import Staged, choose
 
 DEPTHS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
 
 
 class PreActBlock(nn.Module):
+    expansion = 1
+
     def __init__(self, in_channels: int, width: int, stride: int) -> None:
         super().__init__()
         self.bn1 = nn.BatchNorm2d(in_channels)
@@ -34,37 +35,21 @@ class PreActBlock(nn.Module):
         return torch.add(self.conv2(out), residual)
 
 
-class PreActResNet(nn.Module):
+class PreActResNet(Staged):
     def __init__(
         self, blocks: tuple[int, ...], width: int, final_norm: bool, num_classes: int, in_channels: int
     ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(in_channels, width, 3, padding=1, bias=False)
-        channels, self.stages = width, [f"layer{stage + 1}" for stage in range(len(blocks))]
-        for stage, (name, count) in enumerate(zip(self.stages, blocks, strict=True)):
-            layers: list[nn.Module] = []
-            for place in range(count):
-                layers.append(PreActBlock(channels, width * 2**stage, 2 if stage and place == 0 else 1))
-                channels = width * 2**stage
-            self.add_module(name, nn.Sequential(*layers))
+        channels = self.add_residual_stages(PreActBlock, width, blocks)
         self.bn = nn.BatchNorm2d(channels) if final_norm else None
         self.linear = nn.Linear(channels, num_classes)
 
-    @property
-    def head(self) -> nn.Linear:
-        return self.linear
-
     def features(self, x: Tensor) -> Tensor:
-        x = self.conv1(x)
-        for name in self.stages:
-            x = self.get_submodule(name)(x)
+        x = self.through_stages(self.conv1(x))
         if self.bn is not None:
             x = F.relu(self.bn(x), inplace=True)
         return x.mean((2, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.linear(self.features(x))
-        return logits
 
 
 def build(
@@ -75,7 +60,6 @@ def build(
     blocks: tuple[int, ...] | None = None,
     final_norm: bool = True,
     in_channels: int = 3,
-    normalize: Normalization = None,
 ) -> nn.Module:
     stages = choose("preact_resnet", DEPTHS, depth, blocks)
-    return normalized(PreActResNet(stages, width, final_norm, num_classes, in_channels), normalize)
+    return PreActResNet(stages, width, final_norm, num_classes, in_channels)

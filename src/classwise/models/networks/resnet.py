@@ -16,8 +16,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from classwise.models.networks.stages import choose
-from classwise.models.normalize import Normalization, normalized
+from classwise.models.networks.network import Staged, choose
 
 Kind = Literal["basic", "bottleneck"]
 Stem = Literal["cifar", "imagenet"]
@@ -72,7 +71,7 @@ class Bottleneck(nn.Module):
         return F.relu(self.bn3(self.conv3(out)) + self.shortcut(x), inplace=True)
 
 
-class ResNet(nn.Module):
+class ResNet(Staged):
     def __init__(
         self, kind: Kind, blocks: tuple[int, ...], width: int, stem: Stem, num_classes: int, in_channels: int
     ) -> None:
@@ -81,37 +80,16 @@ class ResNet(nn.Module):
         self.stem = stem
         self.conv1 = _conv(in_channels, width, 3) if stem == "cifar" else _conv(in_channels, width, 7, 2)
         self.bn1 = nn.BatchNorm2d(width)
-        channels, self.stages = width, [f"layer{stage + 1}" for stage in range(len(blocks))]
-        for stage, (name, count) in enumerate(zip(self.stages, blocks, strict=True)):
-            layers: list[nn.Module] = []
-            for place in range(count):
-                layers.append(block(channels, width * 2**stage, 2 if stage and place == 0 else 1))
-                channels = block.expansion * width * 2**stage
-            self.add_module(name, nn.Sequential(*layers))
+        channels = self.add_residual_stages(block, width, blocks)
         self.linear = nn.Linear(channels, num_classes)
         if stem == "imagenet":  # the CIFAR code keeps PyTorch's initial weights
-            self._kaiming()
-
-    def _kaiming(self) -> None:
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-
-    @property
-    def head(self) -> nn.Linear:
-        return self.linear
+            self.start_convolutions()
 
     def features(self, x: Tensor) -> Tensor:
         x = F.relu(self.bn1(self.conv1(x)), inplace=True)
         if self.stem == "imagenet":
             x = F.max_pool2d(x, 3, 2, padding=1)
-        for name in self.stages:
-            x = self.get_submodule(name)(x)
-        return x.mean((2, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.linear(self.features(x))
-        return logits
+        return self.through_stages(x).mean((2, 3))
 
 
 def build(
@@ -123,8 +101,7 @@ def build(
     block: Kind | None = None,
     stem: Stem = "cifar",
     in_channels: int = 3,
-    normalize: Normalization = None,
 ) -> nn.Module:
     kind = block or ("bottleneck" if (depth or 18) >= 50 else "basic")
     stages = choose("resnet", DEPTHS, depth, blocks)
-    return normalized(ResNet(kind, stages, width, stem, num_classes, in_channels), normalize)
+    return ResNet(kind, stages, width, stem, num_classes, in_channels)

@@ -11,10 +11,12 @@ from collections import OrderedDict
 from torch import Tensor, nn
 
 from classwise.core.spec import Fraction
-from classwise.models.normalize import Normalization, normalized
+from classwise.models.networks.network import Network
 
 
-class SmallCNN(nn.Module):
+class SmallCNN(Network):
+    last = "classifier.fc3"
+
     def __init__(self, num_classes: int, in_channels: int, dropout: float) -> None:
         super().__init__()
         self.feature_extractor = nn.Sequential(
@@ -51,22 +53,10 @@ class SmallCNN(nn.Module):
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 
-    @property
-    def head(self) -> nn.Linear:
-        layer = self.classifier.fc3
-        assert isinstance(layer, nn.Linear)
-        return layer
-
     def features(self, x: Tensor) -> Tensor:
         features: Tensor = self.classifier[:-1](self.feature_extractor(x))
         return features
 
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.classifier(self.feature_extractor(x))
-        return logits
 
-
-def build(
-    num_classes: int, *, in_channels: int = 1, dropout: Fraction = 0.5, normalize: Normalization = None
-) -> nn.Module:
-    return normalized(SmallCNN(num_classes, in_channels, dropout), normalize)
+def build(num_classes: int, *, in_channels: int = 1, dropout: Fraction = 0.5) -> nn.Module:
+    return SmallCNN(num_classes, in_channels, dropout)

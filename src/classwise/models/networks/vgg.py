@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torch import Tensor, nn
+from torch import nn
 
 from classwise.core.errors import UserError
-from classwise.models.normalize import Normalization, normalized
+from classwise.models.networks.network import Network
 
 STAGES = {  # convolutions per stage
     11: (1, 1, 2, 2, 2),
@@ -34,26 +34,18 @@ def _layers(stages: tuple[int, ...], width: int, in_channels: int) -> Iterator[n
     yield nn.Flatten()
 
 
-class VGG(nn.Module):
+class VGG(Network):
     """`features` is the convolutional part itself, ending in the pooled vector, under its usual name."""
+
+    last = "classifier"
 
     def __init__(self, stages: tuple[int, ...], width: int, num_classes: int, in_channels: int) -> None:
         super().__init__()
         self.features = nn.Sequential(*_layers(stages, width, in_channels))
         self.classifier = nn.Linear(8 * width, num_classes)
 
-    @property
-    def head(self) -> nn.Linear:
-        return self.classifier
 
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.classifier(self.features(x))
-        return logits
-
-
-def build(
-    num_classes: int, depth: int = 16, *, width: int = 64, in_channels: int = 3, normalize: Normalization = None
-) -> nn.Module:
+def build(num_classes: int, depth: int = 16, *, width: int = 64, in_channels: int = 3) -> nn.Module:
     if depth not in STAGES:
         raise UserError(f"vgg has depth {', '.join(map(str, STAGES))}; got {depth}.")
-    return normalized(VGG(STAGES[depth], width, num_classes, in_channels), normalize)
+    return VGG(STAGES[depth], width, num_classes, in_channels)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from classwise.core.errors import UserError
-from classwise.models.normalize import Normalization, normalized
+from classwise.models.networks.network import Network
 
 
 class WideBlock(nn.Module):
@@ -48,7 +48,9 @@ class Group(nn.Module):
         return out
 
 
-class WideResNet(nn.Module):
+class WideResNet(Network):
+    last = "fc"
+
     def __init__(self, blocks: int, width: int, dropout: float, num_classes: int, in_channels: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(in_channels, 16, 3, padding=1, bias=False)
@@ -57,22 +59,12 @@ class WideResNet(nn.Module):
         self.block3 = Group(blocks, 32 * width, 64 * width, 2, dropout)
         self.bn1 = nn.BatchNorm2d(64 * width)
         self.fc = nn.Linear(64 * width, num_classes)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        self.start_convolutions()
         nn.init.zeros_(self.fc.bias)
-
-    @property
-    def head(self) -> nn.Linear:
-        return self.fc
 
     def features(self, x: Tensor) -> Tensor:
         x = self.block3(self.block2(self.block1(self.conv1(x))))
         return F.relu(self.bn1(x), inplace=True).mean((2, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.fc(self.features(x))
-        return logits
 
 
 def _blocks_per_group(depth: int) -> int:
@@ -94,7 +86,5 @@ def build(
     *,
     dropout: float = 0.0,
     in_channels: int = 3,
-    normalize: Normalization = None,
 ) -> nn.Module:
-    network = WideResNet(_blocks_per_group(depth), width, dropout, num_classes, in_channels)
-    return normalized(network, normalize)
+    return WideResNet(_blocks_per_group(depth), width, dropout, num_classes, in_channels)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -117,7 +116,7 @@ def _temperature(audit: Audit, beats: bool) -> Found:
     for eps in sorted({_radius(audit, name) for name in complete}):
         kinds = ("temperature_pgd", "pgd")
         same = {name: rows for name, rows in complete.items() if _radius(audit, name) == eps}
-        own = [{n: r for n, r in same.items() if _settings(audit, n).get("name", n) == kind} for kind in kinds]
+        own = [{n: r for n, r in same.items() if _info(audit, n).settings.get("name", n) == kind} for kind in kinds]
         if not all(own):
             continue
         (sharp, sharp_rows), (plain, plain_rows) = map(_strongest, own)
@@ -150,7 +149,7 @@ def _weaker(audit: Audit, pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[st
 
 def _more_effort(audit: Audit, less: str, more: str) -> bool:
     """Whether two attacks of the same radius differ only in effort, and the second spends more in all of it."""
-    one, other = _settings(audit, less), _settings(audit, more)
+    one, other = _info(audit, less).settings, _info(audit, more).settings
     changed = {key for key in {*one, *other} if one.get(key) != other.get(key)}
     if _radius(audit, less) != _radius(audit, more) or not changed or not changed <= _EFFORT:
         return False
@@ -170,10 +169,6 @@ def _strongest(attacks: Mapping[str, Records]) -> tuple[str, Records]:
 
 def _info(audit: Audit, attack: str) -> AttackInfo:
     return audit.records.meta.attacks.get(attack, AttackInfo(settings={"name": attack}))
-
-
-def _settings(audit: Audit, attack: str) -> Mapping[str, Any]:
-    return _info(audit, attack).settings
 
 
 def _radius(audit: Audit, attack: str) -> float:

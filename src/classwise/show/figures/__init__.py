@@ -23,7 +23,7 @@ import pandas as pd
 from classwise.core.errors import UserError
 from classwise.core.registry import Registry
 from classwise.results.audit_result import Audit
-from classwise.show.figures.studied import Tables
+from classwise.show.figures.frames import Tables
 from classwise.show.figures.style import Chart, save, styled
 
 __all__ = [
@@ -34,7 +34,6 @@ __all__ = [
     "from_studies",
     "names",
     "save",
-    "source",
     "sources",
     "styled",
     "usage",
@@ -84,11 +83,6 @@ def sources(name: str) -> list[Source]:
     return list(_makers(name))
 
 
-def source(name: str) -> Source:
-    """What a figure is usually drawn from."""
-    return sources(name)[0]
-
-
 def chart(name: str, audit: Audit, **options: Any) -> Chart:
     """A figure of one audit, such as "forest" or "confusion"; see docs/figures.md."""
     return from_runs(name, {audit.folder.name if audit.folder is not None else "audit": audit}, **options)
@@ -105,7 +99,7 @@ def from_histories(name: str, histories: Mapping[str, pd.DataFrame], **options: 
 
 
 def from_studies(name: str, studies: Mapping[str, Tables], **options: Any) -> Chart:
-    """A figure of finished studies, from the tables they left (`studied.read`), by name."""
+    """A figure of finished studies, from the tables they left (`frames.read`), by name."""
     return _make(name, "studies", studies, options)
 
 

@@ -14,11 +14,9 @@ import pandas as pd
 
 from classwise.core.errors import UserError
 from classwise.core.format import percent
-from classwise.show.figures.columns import tidy
-from classwise.show.figures.studied import Tables, by_model
-from classwise.show.figures.style import SEQUENTIAL, Chart, Look, label_angle, side_by_side, table
+from classwise.show.figures.frames import Tables, by_model, tidy
+from classwise.show.figures.style import MOST_LABELS, SEQUENTIAL, Chart, Look, label_angle, side_by_side, table
 
-_MOST_LABELS = 40
 _MOST_NUMBERS = 12
 _CELL, _SIDE = 24, 400
 _FRAME = "#D55E00"  # Okabe and Ito's vermilion, which contrasts with the blues
@@ -67,15 +65,13 @@ def same_background(errors: pd.DataFrame, background: Mapping[str, str]) -> tupl
 
 def _describe(errors: pd.DataFrame, order: list[str], background: Mapping[str, str]) -> list[str]:
     stay, evenly = same_background(errors, {name: background[name] for name in order})
-    return (
-        ["no errors"]
-        if np.isnan(stay)
-        else [f"errors in frames: {percent(stay, 0)}", f"by chance: {percent(evenly, 0)}"]
-    )
+    if np.isnan(stay):
+        return ["no errors"]
+    return [f"errors in frames: {percent(stay, 0)}", f"by chance: {percent(evenly, 0)}"]
 
 
 def _matrix(errors: pd.DataFrame, order: list[str], largest: float, named: bool) -> Chart:
-    side, scale, few = min(_CELL * len(order), _SIDE), alt.Scale(domain=order), len(order) <= _MOST_LABELS
+    side, scale, few = min(_CELL * len(order), _SIDE), alt.Scale(domain=order), len(order) <= MOST_LABELS
     look: Look = {"ticks": False, "domain": False, "labelOverlap": False}
     bottom, left = alt.Axis(labels=few, labelAngle=label_angle(order), **look), alt.Axis(labels=few and named, **look)
     across = alt.X("predicted:N", scale=scale, sort=order, axis=bottom, title="predicted")
@@ -108,7 +104,7 @@ def _frames(order: list[str], background: Mapping[str, str], named: bool) -> Cha
         y2=alt.Y2("last:N", bandPosition=1),
     )
     framed = boxes.mark_rect(fillOpacity=0, stroke=_FRAME, strokeWidth=1.5)
-    if not named or len(ends) > _MOST_LABELS:
+    if not named or len(ends) > MOST_LABELS:
         return framed
     names = alt.Chart(table(ends)).mark_text(align="left", dx=5)
     return framed + names.encode(

@@ -12,9 +12,8 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from classwise.core.errors import UserError, unknown
-from classwise.show.figures.columns import tidy
-from classwise.show.figures.studied import Tables, by_model
+from classwise.core.errors import UserError, check_known
+from classwise.show.figures.frames import Tables, by_model, tidy
 from classwise.show.figures.style import Chart, run_legend, run_scale, side_by_side, table
 
 _MOST_STEPS = 3  # shown where the caller names none
@@ -33,8 +32,7 @@ def draw(
     """
     frame = tidy(data, "confidence_path", names=("class", "attack"), numbers=("step", "probability"))
     classes = list(frame["class"].unique())
-    if true_class is not None and true_class not in classes:
-        raise unknown("class", true_class, classes)
+    check_known("class", classes, true_class)
     frame = _of_steps(frame, steps)
     named = _named(frame, classes, true_class, most)
     frame, rest = _gathered(frame, named, len(classes) - len(named))

@@ -12,14 +12,12 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from classwise.core.errors import unknown
+from classwise.core.errors import check_known
 from classwise.core.format import fixed
-from classwise.show.figures.columns import tidy
-from classwise.show.figures.studied import Tables, by_model
-from classwise.show.figures.style import SEQUENTIAL, Chart, table
+from classwise.show.figures.frames import Tables, by_model, tidy
+from classwise.show.figures.style import MOST_LABELS, SEQUENTIAL, Chart, table
 from classwise.stats.correlation import correlation
 
-_MOST_LABELS = 40
 _MOST_NUMBERS = 20
 _ROW, _HEIGHT = 15, 480
 _CELL = 7  # points a severity is wide
@@ -38,9 +36,7 @@ def draw(data: pd.DataFrame, attacks: pd.DataFrame | None = None) -> Chart:
     if attacks is None:
         return _blocks(frame, _weakest_first(means))
     beside = tidy(attacks, "corruptions (attacks)", names=("attack", "class"), numbers=("accuracy",))
-    for name in beside["class"].unique():
-        if name not in means:
-            raise unknown("class", name, means.index)
+    check_known("class", list(means.index), *beside["class"].unique())
     last = beside["attack"].iloc[-1]
     under = beside[beside["attack"] == last].groupby("class")["accuracy"].mean().reindex(means.index)
     rho, low, high = correlation(means.to_numpy(), under.to_numpy())
@@ -56,14 +52,14 @@ def _weakest_first(accuracies: pd.Series[float]) -> list[str]:
 
 
 def _rows(order: list[str], named: bool) -> alt.Y:
-    labels = named and len(order) <= _MOST_LABELS
+    labels = named and len(order) <= MOST_LABELS
     axis = alt.Axis(labels=labels, ticks=False, domain=False, labelOverlap=False)
     title = "class" if named and not labels else None
     return alt.Y("class:N", sort=order, scale=alt.Scale(domain=order), axis=axis, title=title)
 
 
 def _height(order: list[str]) -> float | alt.Step:
-    return _HEIGHT if len(order) > _MOST_LABELS else alt.Step(_ROW)
+    return _HEIGHT if len(order) > MOST_LABELS else alt.Step(_ROW)
 
 
 def _colour() -> alt.Color:

@@ -14,18 +14,16 @@ import pandas as pd
 
 from classwise.core.errors import UserError
 from classwise.results.audit_result import Audit
+from classwise.show.figures.frames import tidy
 from classwise.show.figures.lines import BESIDE, draw_lines
 from classwise.show.figures.style import Chart, side_by_side
 
-_COLUMNS = ("eps", "class", "n", "accuracy", "low", "high")
 _PIXEL = 255  # levels of a colour channel, in which small radii are given
 
 
 def draw(points: pd.DataFrame, highlight: Sequence[str] | None = None) -> Chart:
     """points: columns eps, class, n, accuracy, low, high, of one attack, as `Audit.curve()` gives for each family."""
-    missing = [name for name in _COLUMNS if name not in points]
-    if missing:
-        raise UserError(f"the points of a curve lack {', '.join(missing)}; expected {', '.join(_COLUMNS)}.")
+    points = tidy(points, "curve", names=("class",), numbers=("eps", "n", "accuracy", "low", "high"))
     if points["eps"].nunique() < 2:
         raise UserError("a curve needs at least two radii, clean images counting as 0. Audit with an attack.")
     unit = _PIXEL if _in_pixels(points["eps"]) else 1

@@ -17,7 +17,7 @@ from classwise.core.format import percent
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy
 from classwise.results.audit_result import Audit
-from classwise.show.figures.columns import tidy
+from classwise.show.figures.frames import tidy
 from classwise.show.figures.style import Chart, table
 
 _STEP, _WIDTH = 13, 130

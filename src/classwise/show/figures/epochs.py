@@ -46,7 +46,7 @@ def draw(
         highlight,
         epoch_axis(history),
         y=f"{what} accuracy" + (" minus the mean" if subtract_mean else ""),
-        domain=domain or (_reach([points]) if subtract_mean else (0.0, _upper(points))),
+        domain=domain or _domain([points], subtract_mean),
         overall=overall if len(overall) else None,
     )
 
@@ -70,19 +70,17 @@ def epoch_axis(history: pd.DataFrame) -> alt.X:
     return alt.X("x:Q", title="epoch", scale=scale, axis=alt.Axis(format="d", values=marks))
 
 
-def _upper(points: pd.DataFrame) -> float:
-    """A tenth above the best class, so that curves of weak models are not flat."""
-    return float(min(1.0, np.ceil(10 * points["value"].max() + 1e-9) / 10 or 0.1))
-
-
 def _off_mean(points: pd.DataFrame) -> pd.DataFrame:
     return points.assign(value=points["value"] - points.groupby("x")["value"].transform("mean"))
 
 
-def _reach(tables: Sequence[pd.DataFrame]) -> Domain:
-    """From below the lowest to above the highest class, by whole tenths."""
-    values = pd.concat([table["value"] for table in tables])
-    return float(np.floor(10 * values.min()) / 10), float(np.ceil(10 * values.max() + 1e-9) / 10)
+def _domain(tables: Sequence[pd.DataFrame], subtract_mean: bool) -> Domain:
+    """From 0, or from below the lowest class, to above the highest by whole tenths: weak models are not flat lines."""
+    if not tables:
+        return 0.0, 1.0
+    values = pd.concat(tables)["value"]
+    low, high = float(np.floor(10 * values.min()) / 10), float(np.ceil(10 * values.max() + 1e-9) / 10)
+    return (low, high) if subtract_mean else (0.0, min(1.0, high or 0.1))
 
 
 def from_history(
@@ -96,11 +94,7 @@ def from_history(
     subtract_mean: with the mean of the classes subtracted in each epoch.
     """
     found = [points for history in histories.values() if len(points := by_class(history, what))]
-    domain = _reach([_off_mean(points) for points in found]) if subtract_mean and found else (0.0, _common_top(found))
+    domain = _domain([_off_mean(points) if subtract_mean else points for points in found], subtract_mean)
     return side_by_side(
         {name: draw(history, what, highlight, domain, subtract_mean) for name, history in histories.items()}
     )
-
-
-def _common_top(tables: Sequence[pd.DataFrame]) -> float:
-    return max(map(_upper, tables), default=1.0)

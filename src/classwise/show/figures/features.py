@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 import altair as alt
 import pandas as pd
 
-from classwise.core.errors import unknown
-from classwise.show.figures.columns import tidy
-from classwise.show.figures.studied import Tables, by_model
+from classwise.core.errors import check_known
+from classwise.show.figures.frames import Tables, by_model, tidy
 from classwise.show.figures.style import FAINT, PALETTE, SHAPES, Chart, run_legend, side_by_side, table
 
 _COLOURS = [colour for colour in PALETTE if colour not in ("#000000", "#F0E442")]  # invisible on a dark or a white page
@@ -33,9 +32,7 @@ def draw(data: pd.DataFrame, highlight: Sequence[str] | None = None) -> Chart:
     frame = tidy(data, "features", names=tuple(dict.fromkeys(("class", "kind", by))), numbers=("x", "y"))
     classes, kinds = list(frame["class"].unique()), list(frame["kind"].unique())
     chosen = classes if highlight is None else list(highlight)
-    for name in chosen:
-        if name not in classes:
-            raise unknown("class", name, classes)
+    check_known("class", classes, *chosen)
     looks = _Looks(by, list(frame.loc[frame["class"].isin(chosen), by].unique()))
     x, y = _place(frame, "x", alt.X), _place(frame, "y", alt.Y)
     panels = [_panel(frame[frame["kind"] == kind], chosen, looks, x, y).properties(title=kind) for kind in kinds]

@@ -63,13 +63,7 @@ def dots(
     colour = alt.Color("run:N", scale=run_scale(runs), legend=run_legend(runs))
     shape = alt.Shape("run:N", scale=run_scale(runs, SHAPES), legend=run_legend(runs))
     base = alt.Chart(table(shown)).encode(
-        y=alt.Y(
-            "class:N",
-            sort=None,
-            title=None,
-            scale=alt.Scale(domain=rows),
-            axis=alt.Axis(ticks=False, domain=False, labelPadding=6),
-        ),
+        y=class_rows(rows),
         yOffset=alt.YOffset("run:N", sort=None, scale=alt.Scale(domain=runs)) if len(runs) > 1 else alt.Undefined,
         color=colour,
         **tips,
@@ -97,6 +91,12 @@ def _texts(frame: pd.DataFrame, percent: bool) -> tuple[pd.DataFrame, dict[str, 
         "interval": [interval(*pair) if percent else "{:.4g} to {:.4g}".format(*pair) for pair in ends],
         "n": [f"{n:,}" for n in frame["n"]],
     }
+
+
+def class_rows(names: Sequence[str]) -> alt.Y:
+    """A row for each of the names, in their order."""
+    axis = alt.Axis(ticks=False, domain=False, labelPadding=6)
+    return alt.Y("class:N", sort=None, title=None, scale=alt.Scale(domain=list(names)), axis=axis)
 
 
 def chosen_rows(first: pd.DataFrame, most: int, order: Sequence[str] | None) -> list[str]:

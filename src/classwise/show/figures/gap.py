@@ -13,13 +13,13 @@ from typing import Literal
 import altair as alt
 import pandas as pd
 
-from classwise.core.errors import UserError, unknown
+from classwise.core.errors import UserError, check_known
 from classwise.core.format import distance, percent
 from classwise.core.per_class import PerClass
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy, overall
 from classwise.results.audit_result import Audit
-from classwise.show.figures.forest import EDGE, MOST, chosen_rows
+from classwise.show.figures.forest import EDGE, MOST, chosen_rows, class_rows
 from classwise.show.figures.style import FAINT, SHAPES, Chart, run_legend, run_scale, side_by_side, table, with_tooltips
 
 _KINDS = ("clean accuracy", "robust accuracy")
@@ -39,13 +39,7 @@ def draw(clean: Records, robust: Records, most: int = MOST, order: Sequence[str]
     pair = dict(zip(_KINDS, (clean, robust), strict=True))
     found = {kind: accuracy.compute(rows) for kind, rows in pair.items()}
     lines = [*chosen_rows(found[_KINDS[1]].to_frame(), most, order), _ALL]
-    y = alt.Y(
-        "class:N",
-        sort=None,
-        title=None,
-        scale=alt.Scale(domain=[*lines, *_SPANS]),
-        axis=alt.Axis(ticks=False, domain=False, labelPadding=6),
-    )
+    y = class_rows([*lines, *_SPANS])
     x = alt.X(
         "value:Q", title="accuracy", scale=alt.Scale(domain=[0, 1], padding=EDGE), axis=alt.Axis(format="%", grid=True)
     )
@@ -123,8 +117,7 @@ def from_runs(
 
     standard: the run whose clean accuracy is the standard one of all panels; it has no panel of its own.
     """
-    if standard is not None and standard not in audits:
-        raise unknown("run", standard, audits)
+    check_known("run", audits, standard)
     shown = {name: audit for name, audit in audits.items() if name != standard} or audits
     charts = {}
     for name, audit in shown.items():

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import optimize
 
-from classwise.core.errors import unknown
+from classwise.core.errors import check_known
 from classwise.core.format import percent as share
 from classwise.show.figures.style import DASHES, FAINT, PALETTE, QUIET, Chart, Look, table, with_tooltips
 from classwise.stats.intervals import Array
@@ -62,9 +62,7 @@ def _chosen(frame: pd.DataFrame, highlight: Sequence[str] | None) -> dict[str, i
     if highlight is None:
         last = frame.dropna(subset=["value"]).groupby("class", sort=False)["value"].last().sort_values(kind="stable")
         highlight = list(dict.fromkeys((*last.index[:2], *last.index[-2:])))
-    for name in highlight:
-        if name not in names:
-            raise unknown("class", name, names)
+    check_known("class", names, *highlight)
     return {name: place % len(PALETTE) for place, name in enumerate(highlight)}
 
 

@@ -19,8 +19,7 @@ from PIL import Image
 from classwise.core.adversarial_examples import rounded
 from classwise.core.errors import UserError
 from classwise.results.audit_result import Audit
-from classwise.show.figures.columns import tidy
-from classwise.show.figures.studied import Tables, table_of
+from classwise.show.figures.frames import Tables, table_of, tidy
 from classwise.show.figures.style import Chart, side_by_side, table
 from classwise.stats.intervals import Array
 
@@ -55,9 +54,8 @@ def draw(data: pd.DataFrame, cell: float = 84) -> Chart:
     text = base.mark_text(
         baseline="top", dy=_SPACE - beneath, lineHeight=_LINE, lineBreak="\n", limit=alt.ExprRef(expr="bandwidth('x')")
     )
-    described = images.encode(
-        url="image:N", y=middle, description="alt:N"
-    )  # else a screen reader would read the address out
+    # Described, because a screen reader would read the address out.
+    described = images.encode(url="image:N", y=middle, description="alt:N")
     return described + text.encode(text="caption:N", y=bottom)
 
 
@@ -103,18 +101,13 @@ def data_uri(image: Array | str) -> str:
 
 def _grid(data: pd.DataFrame) -> pd.DataFrame:
     """The table with its images as addresses and a caption in each row."""
-    if "image" not in data:
-        has = ", ".join(map(str, data.columns)) or "none"
-        raise UserError(
-            f"panels draws a table with the columns row, column, image; image missing. The table has: {has}."
-        )
-    captions = data["caption"].fillna("") if "caption" in data else ""
-    frame = tidy(data.assign(caption=captions), "panels", names=("row", "column", "caption"))
+    frame = tidy(data, "panels", names=("row", "column"), others=("image",))
+    frame["caption"] = data["caption"].fillna("").astype(str).to_numpy() if "caption" in data else ""
     if (twice := frame.duplicated(["row", "column"])).any():
         row, column = frame.loc[twice, ["row", "column"]].iloc[0]
         raise UserError(f"two images share the row {row!r} and the column {column!r}; give each row its own name.")
     alt_text = frame["row"] + ", " + frame["column"] + ": " + frame["caption"]
-    return frame.assign(image=[data_uri(image) for image in data["image"]], alt=alt_text)
+    return frame.assign(image=frame["image"].map(data_uri), alt=alt_text)
 
 
 def _unit(image: Array) -> Array:

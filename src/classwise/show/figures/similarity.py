@@ -14,13 +14,21 @@ import pandas as pd
 
 from classwise.core.errors import UserError
 from classwise.core.format import fixed
-from classwise.show.figures.columns import tidy
+from classwise.show.figures.frames import Tables, by_model, tidy
 from classwise.show.figures.lines import apart
-from classwise.show.figures.studied import Tables, by_model
-from classwise.show.figures.style import PALETTE, SEQUENTIAL, Chart, Look, label_angle, ordered, side_by_side, table
+from classwise.show.figures.style import (
+    MOST_LABELS,
+    PALETTE,
+    SEQUENTIAL,
+    Chart,
+    Look,
+    label_angle,
+    ordered,
+    side_by_side,
+    table,
+)
 from classwise.stats.correlation import correlation
 
-_MOST_LABELS = 40
 _NAMED_PAIRS = 5
 _DOT = 0.65  # of a cell's side, the largest dot
 _SEEN = 0.02  # of the largest share, below which a dot would be invisible
@@ -47,7 +55,7 @@ def draw(data: pd.DataFrame, order: Sequence[str] | None = None) -> Chart:
 
 def _matrix(pairs: pd.DataFrame, names: list[str]) -> Chart:
     side = min(_CELL * len(names), _SIDE)
-    look: Look = {"labels": len(names) <= _MOST_LABELS, "ticks": False, "domain": False, "labelOverlap": False}
+    look: Look = {"labels": len(names) <= MOST_LABELS, "ticks": False, "domain": False, "labelOverlap": False}
     below, left = alt.Axis(labelAngle=label_angle(names), **look), alt.Axis(**look)
     base = alt.Chart(table(pairs), width=side, height=side).encode(
         x=alt.X("predicted:N", sort=names, scale=alt.Scale(domain=names), axis=below, title="predicted"),

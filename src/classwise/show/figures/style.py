@@ -14,7 +14,7 @@ import altair as alt
 import pandas as pd
 
 from classwise.core.csv_files import visible
-from classwise.core.errors import UserError, unknown
+from classwise.core.errors import UserError, check_known, lookup
 from classwise.core.storage import atomic_write
 
 #: Any Altair chart, plain or of several parts; Altair's own types for them do not compose.
@@ -34,10 +34,10 @@ FAINT = "#9a9a9a"
 QUIET = "#757575"
 #: For shares: one hue whose lightness encodes the value.
 SEQUENTIAL: Literal["blues"] = "blues"
-#: For differences: two hues of equal weight.
-DIVERGING: Literal["purpleorange"] = "purpleorange"
 #: Widths in points, as in the styles of common venues: a column of two, a whole page of text, a slide.
 WIDTHS = {"column": 234.0, "page": 487.0, "slide": 720.0}
+#: Classes named beside a plot; the names of more would overlap.
+MOST_LABELS = 40
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 
 _SCALE = 4  # pixels of a PNG for each point
@@ -136,9 +136,7 @@ def label_angle(names: Sequence[str]) -> float:
 
 def ordered(names: Sequence[str], order: Sequence[str] | None) -> list[str]:
     """The names in the given order, those it leaves out at the end."""
-    for name in order or ():
-        if name not in names:
-            raise unknown("class", name, names)
+    check_known("class", names, *(order or ()))
     return list(dict.fromkeys((*(order or ()), *names)))
 
 
@@ -178,9 +176,7 @@ def save(
 
 def _points(width: str | float | None) -> float | None:
     if isinstance(width, str):
-        if width not in WIDTHS:
-            raise unknown("width", width, WIDTHS)
-        return WIDTHS[width]
+        return lookup("width", width, WIDTHS)
     if width is not None and not width > 0:
         raise UserError(f"width is a number of points, above 0; got {width:g}.")
     return width

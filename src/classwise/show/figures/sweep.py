@@ -13,9 +13,8 @@ import numpy as np
 import pandas as pd
 
 from classwise.core.errors import UserError
-from classwise.show.figures.columns import tidy
+from classwise.show.figures.frames import Tables, table_of, tidy
 from classwise.show.figures.lines import BESIDE, draw_lines
-from classwise.show.figures.studied import Tables, table_of
 from classwise.show.figures.style import Chart, side_by_side
 
 _MOST_MOVED = 4  # classes highlighted where the caller names none

@@ -11,8 +11,7 @@ import altair as alt
 import pandas as pd
 
 from classwise.core.errors import UserError
-from classwise.show.figures.columns import tidy
-from classwise.show.figures.studied import Tables, by_model
+from classwise.show.figures.frames import Tables, by_model, tidy
 from classwise.show.figures.style import SHAPES, Chart, Look, run_legend, run_scale, table
 
 _WIDTH, _HEIGHT = 300, 200
@@ -36,28 +35,20 @@ def draw(data: pd.DataFrame) -> Chart:
     if len(variants) > len(_DASHES):
         raise UserError(f"temperature draws at most {len(_DASHES)} variants; got {', '.join(variants)}.")
     axis = alt.Axis(values=ticks, format="~g", labelOverlap=True)
-    x = alt.X(
-        "inv_temperature:Q",
-        title="1/T",
-        axis=axis,
-        scale=alt.Scale(type="log", domain=[ticks[0], ticks[-1]], nice=False),
-    )
+    scale = alt.Scale(type="log", domain=[ticks[0], ticks[-1]], nice=False)
     up: Look = {"title": "robust accuracy", "scale": alt.Scale(zero=False), "axis": alt.Axis(format="%", grid=True)}
     legend = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=200) if len(variants) > 1 else None
     shape = alt.Shape("model:N", scale=run_scale(models, SHAPES), legend=run_legend(models))
-    shown: list[str | alt.Tooltip] = [
-        "model:N",
-        "variant:N",
-        "inv_temperature:Q",
-        alt.Tooltip("accuracy:Q", format=".1%"),
-    ]
     base = alt.Chart(table(frame)).encode(
-        x=x, color=alt.Color("model:N", scale=run_scale(models), legend=run_legend(models)), tooltip=shown
+        x=alt.X("inv_temperature:Q", title="1/T", axis=axis, scale=scale),
+        color=alt.Color("model:N", scale=run_scale(models), legend=run_legend(models)),
+        tooltip=["model:N", "variant:N", "inv_temperature:Q", alt.Tooltip("accuracy:Q", format=".1%")],
     )
     dash = alt.StrokeDash("variant:N", scale=alt.Scale(domain=variants, range=_DASHES[: len(variants)]), legend=legend)
+    accuracy = alt.Y("accuracy:Q", **up)
     layers = [
-        base.mark_line(strokeWidth=1.8).encode(y=alt.Y("accuracy:Q", **up), strokeDash=dash),
-        base.mark_point(size=30, filled=True, opacity=1).encode(y=alt.Y("accuracy:Q", **up), shape=shape),
+        base.mark_line(strokeWidth=1.8).encode(y=accuracy, strokeDash=dash),
+        base.mark_point(size=30, filled=True, opacity=1).encode(y=accuracy, shape=shape),
     ]
     if "low" in frame:
         layers.append(base.mark_rule(opacity=0.5).encode(y=alt.Y("low:Q", **up), y2="high:Q"))

@@ -15,13 +15,11 @@ import numpy as np
 import pandas as pd
 
 from classwise.core.format import fixed, level
-from classwise.show.figures.columns import tidy
-from classwise.show.figures.studied import Tables, by_model
-from classwise.show.figures.style import Chart, table
+from classwise.show.figures.frames import Tables, by_model, tidy
+from classwise.show.figures.style import MOST_LABELS, Chart, table
 from classwise.stats.correlation import correlation
 from classwise.stats.intervals import check_confidence
 
-_MOST_LABELS = 40
 _STEP, _HEIGHT, _WIDTH = 14, 480, 150
 _COLUMNS = 2  # models side by side
 _LEFT, _RIGHT = "#0072B2", "#D55E00"  # Okabe and Ito's blue and vermilion
@@ -54,32 +52,24 @@ def _describe(frame: pd.DataFrame, confidence: float) -> str:
 def _pair(frame: pd.DataFrame, title: list[str], measure: str) -> Chart:
     frame = frame.sort_values("accuracy", ascending=False, na_position="last", kind="stable")
     order = list(frame["class"])
-    many = len(order) > _MOST_LABELS
+    many = len(order) > MOST_LABELS
     base = alt.Chart(table(frame), width=_WIDTH, height=_HEIGHT if many else alt.Step(_STEP)).encode(
         tooltip=["class:N", alt.Tooltip("accuracy:Q", format=".1%"), alt.Tooltip("norm:Q", format=".4g")]
     )
     dots = base.mark_point(filled=True, opacity=1, size=14 if many else 30)
     names, bare = _rows(order, named=not many), _rows(order, named=False)
-    axis = alt.Axis(format="%", tickCount=4)
-    accuracy = alt.X("accuracy:Q", title=measure, axis=axis, scale=alt.Scale(zero=False, padding=6))
+    scale, axis = alt.Scale(zero=False, padding=6), alt.Axis(format="%", tickCount=4)
+    accuracy, low = (alt.X(field, title=measure, axis=axis, scale=scale) for field in ("accuracy:Q", "low:Q"))
     left: Chart = dots.encode(x=accuracy, y=names, color=alt.value(_LEFT))
     if "low" in frame:
-        whiskers = base.mark_rule(color=_LEFT)
-        left = (
-            whiskers.encode(
-                x=alt.X("low:Q", title=measure, axis=axis, scale=alt.Scale(zero=False, padding=6)), x2="high:Q", y=names
-            )
-            + left
-        )
-    norm = alt.X(
-        "norm:Q", title="norm of the weights", axis=alt.Axis(tickCount=3), scale=alt.Scale(zero=False, padding=6)
-    )
+        left = base.mark_rule(color=_LEFT).encode(x=low, x2="high:Q", y=names) + left
+    norm = alt.X("norm:Q", title="norm of the weights", axis=alt.Axis(tickCount=3), scale=scale)
     right = dots.encode(x=norm, y=bare, color=alt.value(_RIGHT), shape=alt.value("diamond"))
     return alt.hconcat(left, right, title=title, spacing=12)
 
 
 def _rows(order: list[str], named: bool) -> alt.Y:
-    few = len(order) <= _MOST_LABELS
+    few = len(order) <= MOST_LABELS
     axis = alt.Axis(labels=named, ticks=False, domain=False, labelOverlap=False, grid=few)
     return alt.Y("class:N", sort=order, scale=alt.Scale(domain=order), title=None, axis=axis)
 

@@ -116,15 +116,10 @@ def svg(chart: Chart, name: str) -> str:
     import vl_convert
 
     specification = figures.styled(chart, background="transparent", ink=_INK).to_dict(validate=False)
-    specification["config"].setdefault("mark", {})["aria"] = (
-        False  # only marks that have their numbers as text are read
-    )
+    specification["config"].setdefault("mark", {})["aria"] = False  # marks are read that have their numbers as text
     coloured = json.loads(json.dumps(specification).replace(_BLACK, json.dumps(_INK)))
     drawn = vl_convert.vegalite_to_svg(visible(coloured))
     drawn = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", drawn)
-    return re.sub(r'width="([\d.]+)" height="[\d.]+"', _widest, drawn, count=1)
-
-
-def _widest(size: re.Match[str]) -> str:
-    """As wide as the page, up to a limit."""
-    return f'style="max-width:{_LARGER * float(size[1]):.0f}px"'
+    size = re.search(r'width="([\d.]+)" height="[\d.]+"', drawn)
+    assert size is not None, "the renderer writes the size into the first tag"
+    return drawn.replace(size[0], f'style="max-width:{_LARGER * float(size[1]):.0f}px"', 1)  # as wide as the page

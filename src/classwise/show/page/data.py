@@ -128,7 +128,7 @@ def _columns(table: pd.DataFrame) -> dict[str, Any]:
     """Accuracy, interval and probability of being the worst, of classes or of groups."""
     return {
         "accuracy": shares(table["accuracy"]),
-        **{key: numbers(table[key]) for key in ("low", "high", "p_worst")},
+        **{key: shares(table[key], _DIGITS) for key in ("low", "high", "p_worst")},
         "interval": [interval(*ends) for ends in zip(table["low"], table["high"], strict=True)],
         "probability": [probability(p) for p in table["p_worst"]],
     }
@@ -142,16 +142,10 @@ def errors(rows: Records) -> list[int]:
     return [int(value) for value in np.stack([true, predicted, counts[true, predicted]], axis=1).reshape(-1)]
 
 
-def shares(values: Any) -> list[float | None]:
-    """Fractions for JSON in full, to be rounded where they are written; None for what is not defined."""
-    return [float(value) if np.isfinite(value) else None for value in np.asarray(values, dtype=float)]
-
-
-def numbers(values: Any) -> list[float | None]:
-    """Fractions for JSON: few digits, and None for what is not defined."""
-    return [
-        None if not np.isfinite(value) else round(float(value), _DIGITS) for value in np.asarray(values, dtype=float)
-    ]
+def shares(values: Any, digits: int | None = None) -> list[float | None]:
+    """Fractions for JSON in full, or to so many digits; None for what is not defined."""
+    full = (float(value) if np.isfinite(value) else None for value in np.asarray(values, dtype=float))
+    return [value if digits is None or value is None else round(value, digits) for value in full]
 
 
 def slugs(names: Sequence[str]) -> list[str]:

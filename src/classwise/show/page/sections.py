@@ -10,11 +10,12 @@ from typing import Any
 import pandas as pd
 
 from classwise.core.errors import UserError
-from classwise.core.format import distance, fixed, interval, level, listed, p_equals, p_value, percent, points, radius
+from classwise.core.format import fixed, level, listed, p_equals, p_value, percent, points, radius
 from classwise.metrics.groups import Groups, Superclasses
 from classwise.results import findings as rules
 from classwise.results.audit_result import Audit
 from classwise.results.compare import Comparison, compare
+from classwise.show.comparison import run_text
 from classwise.show.page.data import attack_label
 
 _MOST_ROWS = 40  # classes of a comparison that are shown, from both ends
@@ -66,27 +67,18 @@ def comparison(audits: Mapping[str, Audit], base: str | None = None) -> dict[str
         "notes": made.notes,
         "caption": f"{len(audits)} runs under {attack_label(made.attack)}, against {made.base}. ρ weighs the gain of "
         "the worst class against the loss of the average; τ is the agreement on the order of the classes.",
-        "runs": [_run(row, made.base, f"{level(made.confidence)} CI") for _, row in made.table().iterrows()],
+        "runs": _runs(made),
         "findings": rules.of_comparison(made),
         "against": [_against(made, *pair) for pair in zip(made.pairs, made.sentences(), strict=True)],
     }
 
 
-def _run(row: pd.Series[Any], base: str, within: str) -> dict[str, str]:
-    mine = row["run"] == base
-    return {
-        "run": row["run"],
-        "clean": percent(row["clean"]),
-        "average": percent(row["average"]),
-        "worst": f"{row['worst_class']} {percent(row['worst'])}",
-        within: interval(row["worst_low"], row["worst_high"]),
-        "CV (%²)": fixed(row["cv"], 1),
-        "MCD": distance(row["mcd"]),
-        "ρ": "base" if mine else fixed(row["rho"], 3, signed=True),
-        "overall": "base" if mine else points(row["difference"]),
-        "p": "" if mine else p_value(row["p_holm"]),
-        "τ": "" if mine else fixed(row["kendall"], 2),
-    }
+def _runs(made: Comparison) -> list[dict[Any, Any]]:
+    """The table of runs as text; the base has no difference from itself."""
+    text = run_text(made).drop(columns="n")
+    text["worst"] = text.pop("worst class") + " " + text["worst"]
+    text.loc[text["run"] == made.base, ["ρ", "overall", "p", "τ"]] = ["base", "base", "", ""]
+    return text.to_dict("records")
 
 
 def _against(made: Comparison, run: str, sentence: str) -> dict[str, Any]:

@@ -97,18 +97,15 @@ class Background(OfModels):
         return _listed(self.pairing)
 
     def _mnist_jobs(self) -> list[StudyJob]:
-        made: list[StudyJob] = []
         grey = load(self.mnist_recipe, self.mnist_set).data.name.replace(",", ";")
-        for pairing in self._pairings:
-            data = json.dumps(f"coloured:of={grey},colours={pairing}")
-            changes = (f"threat.eps={self.mnist_eps}", *self.mnist_set, f"data.name={data}")
+        coloured = {pairing: f"coloured:of={grey},colours={pairing}" for pairing in self._pairings}
+        made: list[StudyJob] = []
+        for pairing, data in coloured.items():
+            changes = (f"threat.eps={self.mnist_eps}", *self.mnist_set, f"data.name={json.dumps(data)}")
             model = from_recipe(f"on-{pairing}", self.mnist_recipe, changes)
-            made += [
-                *model.jobs,
-                model.audit("audit", [self.mnist_attack], per_class=self.per_class, seed=self.seed),
-            ]
-        shown = {pairing: f"coloured:of={grey},colours={pairing}" for pairing in self._pairings}
-        return [*made, DeriveJob(_DIGITS, f"{pictures.__name__}:take_digits", {"data": shown})]
+            audit = model.audit("audit", [self.mnist_attack], per_class=self.per_class, seed=self.seed)
+            made += [*model.jobs, audit]
+        return [*made, DeriveJob(_DIGITS, f"{pictures.__name__}:take_digits", {"data": coloured})]
 
     @property
     def _has_white(self) -> bool:
@@ -140,15 +137,8 @@ class Background(OfModels):
         found = self._checked()
         first, data = found[0], found[0].data
         source = self.masks if self.masks == GRABCUT else str(Path(self.masks).expanduser().resolve())
-        arguments = {
-            "data": data,
-            "source": source,
-            "audit": f"{{{first.name}-audit}}",
-            "class_name": self.class_name,
-            "per_class": self.per_class,
-            "others": self.others,
-            "seed": self.seed,
-        }
+        arguments = {key: getattr(self, key) for key in ("class_name", "per_class", "others", "seed")}
+        arguments |= {"data": data, "source": source, "audit": f"{{{first.name}-audit}}"}
         made: list[StudyJob] = [DeriveJob(_MASKS, f"{pictures.__name__}:make_masks", arguments)]
         for model in found:
             made += model.jobs
@@ -189,17 +179,14 @@ class Background(OfModels):
                 "most_robust": tables.most_robust(first, quality, name),
                 "masks": tables.quality_by_class(quality, audit.records.class_names),
             },
-            chart.figures,
-            [
-                *claims.claims(models, name, self.adjusted),
-                claims.bright(names[0], first, quality, name),
-            ],
-            [
+            figures=chart.figures,
+            claims=[*claims.claims(models, name, self.adjusted), claims.bright(names[0], first, quality, name)],
+            notes=[
                 f"The class in question is {name}; {left_out} of {len(quality)} images have no usable mask and were "
                 "left out everywhere. The paper uses all images, with masks made by hand.",
                 *([] if is_the_papers(self.attack) else [PAPERS_ATTACK.format(self.attack)]),
             ],
-            chart.data,
+            data=chart.data,
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -11,6 +10,7 @@ import pandas as pd
 from classwise.core.format import percent
 from classwise.core.records import Records
 from classwise.stats.correlation import rank_test
+from classwise.stats.intervals import Estimate
 from classwise.studies.background.tables import LISTED, compared, misclassified_as, ranked
 from classwise.studies.background.views import KINDS, ORIGINAL, Kind, View, Views, behind_own_masks
 from classwise.studies.runner.result import Claim
@@ -75,7 +75,7 @@ def _natural(model: str, own: Views, name: str) -> Claim:
     return Claim(
         _TABLE,
         f"A {first} background changes adversarial predictions of {name} more than natural ones ({model}).",
-        exceeds(low, high, test=BOOTSTRAP, sample=_images_of(adversarial.n)),
+        exceeds(low, high, test=BOOTSTRAP, sample=_images_of(adversarial.support)),
         f"adversarial {adversarial}; natural {natural}; {more:+.1f} more "
         + (f"({100 * low:+.1f} to {100 * high:+.1f})" if np.isfinite(low) else "(no interval)"),
     )
@@ -107,18 +107,12 @@ def bright(model: str, own: Views, quality: pd.DataFrame, name: str) -> Claim:
     )
 
 
-@dataclass(frozen=True)
-class _Gain:
+class _Gain(Estimate):
     """A change of a class's accuracy on the same images, as a fraction."""
-
-    value: float
-    low: float
-    high: float
-    n: int
 
     def above(self, correction: str = "") -> Ruling:
         """Whether it is above 0; `correction` says what its level allows for."""
-        return exceeds(self.low, self.high, test=PAIRED + correction, sample=_images_of(self.n))
+        return exceeds(self.low, self.high, test=PAIRED + correction, sample=_images_of(self.support))
 
     def __str__(self) -> str:
         return f"{100 * self.value:+.1f} points ({100 * self.low:+.1f} to {100 * self.high:+.1f})"

@@ -103,8 +103,8 @@ def result(audits: Mapping[str, Audit]) -> StudyResult:
     }
     return StudyResult(
         {"backgrounds": _table(found), "accuracy_on_backgrounds": _accuracies(clean, attacked)},
-        {f"confusion_on_{run}": figures.styled(_chart(run, audit)) for run, audit in audits.items()},
-        [
+        figures={f"confusion_on_{run}": _chart(run, audit) for run, audit in audits.items()},
+        claims=[
             claim
             for pairing in judged
             for claim in (
@@ -113,23 +113,19 @@ def result(audits: Mapping[str, Audit]) -> StudyResult:
                 _more(pairing, clean[pairing], attacked[pairing]),
             )
         ],
-        (
+        notes=(
             "Which classes share a background is not in the paper's text; pairs is one reading of it.",
             "Each pairing was trained once; intervals take errors as independent.",
         ),
-        _data(audits),
+        data=_data(audits),
     )
 
 
 def _controls(pairing: str, runs: Sequence[str], names: Sequence[str]) -> list[str]:
     """The runs in which no two classes that share a background here share one there, unless all do."""
     own = relation(pairing, names).any(axis=1) & ~np.eye(len(names), dtype=bool)
-    chosen = []
-    for run in runs:
-        other = relation(run, names)
-        if run != pairing and (not tells_apart(other) or not (own & other.any(axis=1)).any()):
-            chosen.append(run)
-    return chosen
+    others = {run: relation(run, names) for run in runs if run != pairing}
+    return [run for run, of in others.items() if not tells_apart(of) or not (own & of.any(axis=1)).any()]
 
 
 def _table(found: Mapping[tuple[str, str, str], Kinship]) -> pd.DataFrame:
@@ -153,17 +149,11 @@ def _table(found: Mapping[tuple[str, str, str], Kinship]) -> pd.DataFrame:
 
 def _accuracies(clean: Mapping[str, Records], attacked: Mapping[str, Records]) -> pd.DataFrame:
     rows = []
-    for run in clean:
-        natural, robust = overall.compute(clean[run]), overall.compute(attacked[run])
-        rows.append(
-            {
-                "trained on": run,
-                "n": natural.support,
-                **in_percent("clean", natural),
-                **in_percent("robust", robust),
-                "weakest class": attacked[run].class_names[accuracy.compute(attacked[run]).worst],
-            }
-        )
+    for run, own in clean.items():
+        natural, robust = overall.compute(own), overall.compute(attacked[run])
+        weakest = own.class_names[accuracy.compute(attacked[run]).worst]
+        shares = {**in_percent("clean", natural), **in_percent("robust", robust)}
+        rows.append({"trained on": run, "n": natural.support, **shares, "weakest class": weakest})
     return pd.DataFrame(rows)
 
 
@@ -181,8 +171,7 @@ def _one_each(run: str, names: Sequence[str]) -> bool:
 
 
 def _cells(run: str, audit: Audit) -> pd.DataFrame:
-    """The confusion, clean and attacked, with the background of the true class: kind, true, predicted, images,
-    background."""
+    """The confusion, clean and attacked: kind, true, predicted, images, and the background of the true class."""
     names, parts = audit.records.class_names, []
     for kind in (CLEAN, audit.headline):
         counts = confusion.compute(audit.rows(kind))

@@ -48,7 +48,7 @@ def measure(images: Images, masks: Masks, smallest: float = SMALLEST, largest: f
             "label": images.labels,
             "share": share,
             "components": [int(ndimage.label(mask, _EIGHT)[1]) for mask in foreground],
-            "border": [bool(_frame(mask).any()) for mask in foreground],
+            "border": foreground[:, [0, -1]].any((1, 2)) | foreground[:, :, [0, -1]].any((1, 2)),
             "edge": _edge_agreement(images, foreground),
             "converged": np.nan if rested is None else rested.astype(np.float64),
             "refused": np.select(too, ["empty", "too small", "too large"], default=""),
@@ -73,10 +73,6 @@ def by_class(measures: pd.DataFrame, class_names: Sequence[str]) -> pd.DataFrame
         every = {"refused": (own["refused"] != "").mean()}
         rows.append({"class": name, "images": len(own), **medians, **shares, **reasons, **every})
     return pd.DataFrame(rows)
-
-
-def _frame(mask: BoolArray) -> BoolArray:
-    return np.concatenate([mask[0], mask[-1], mask[:, 0], mask[:, -1]])
 
 
 def _edge_agreement(images: Images, foreground: BoolArray) -> npt.NDArray[np.float64]:

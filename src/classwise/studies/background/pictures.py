@@ -20,7 +20,6 @@ from classwise.data.coloured import colours_of, drawn
 from classwise.data.images import Images
 from classwise.data.masks import Masks
 from classwise.results.audit_result import Audit
-from classwise.show import figures
 from classwise.show.figures import panels
 from classwise.stats.intervals import Array
 from classwise.studies.background import mask_quality, segmentation
@@ -104,15 +103,10 @@ def _usable(images: Images, measures: pd.DataFrame, name: str) -> Images:
 
 
 def _shuffled(images: Images, own: Masks, seed: int) -> Masks:
-    parts = []
-    for label in np.unique(images.labels).tolist():
-        index = images.positions[images.labels == label]
-        parts.append(masks.shuffled(Masks(own.of(index), index), seed=seed))
-    return Masks(
-        np.concatenate([part.array for part in parts]),
-        np.concatenate([part.positions for part in parts]),
-        name="shuffled masks",
-    )
+    of_classes = [images.positions[images.labels == label] for label in np.unique(images.labels)]
+    parts = [masks.shuffled(Masks(own.of(index), index), seed=seed) for index in of_classes]
+    arrays, positions = (np.concatenate([getattr(part, name) for part in parts]) for name in ("array", "positions"))
+    return Masks(arrays, positions, name="shuffled masks")
 
 
 def take_pictures(
@@ -135,15 +129,9 @@ def take_pictures(
         images = load_data(spec, environment.root, "test", environment.download)
         places = [int(np.flatnonzero(images.positions == one)[0]) for one in index]
         pictures.append(rounded(images.batch(np.array(places))[0].permute(0, 2, 3, 1).cpu().numpy()))
-        lines = {kind: _likeliest(own[title][kind], index) for kind in KINDS}
-        rows += [
-            {
-                "row": f"{name} {one}",
-                "column": title,
-                "caption": "\n".join(f"{kind}: {lines[kind][one]}" for kind in KINDS),
-            }
-            for one in index
-        ]
+        for one in index:
+            caption = "\n".join(f"{kind}: {_likeliest(own[title][kind], one)}" for kind in KINDS)
+            rows.append({"row": f"{name} {one}", "column": title, "caption": caption})
     _write(folder, rows, pictures)
 
 
@@ -183,8 +171,9 @@ def read(folder: Path, columns: Mapping[str, str] | None = None) -> pd.DataFrame
 def chart(name: str, pictures: pd.DataFrame) -> StudyResult:
     """The figure of a grid of pictures, and the table it is drawn from."""
     cell = _LARGE if pictures["column"].nunique() < _MANY else _SMALL
-    drawn = figures.styled(panels.draw(pictures, cell=cell))
-    return StudyResult({}, {name: drawn}, data={"panels": pictures.assign(model=name)})
+    return StudyResult(
+        {}, figures={name: panels.draw(pictures, cell=cell)}, data={"panels": pictures.assign(model=name)}
+    )
 
 
 def _most_affected(own: Views, name: str) -> list[int]:
@@ -199,14 +188,11 @@ def _most_affected(own: Views, name: str) -> list[int]:
     return list(dict.fromkeys(int(one) for some in best for one in some))
 
 
-def _likeliest(records: Records, index: Sequence[int]) -> dict[int, str]:
-    """The two likeliest classes of each image in words; one where only the prediction's probability was kept."""
-    found = {}
-    for one in index:
-        row = int(np.flatnonzero(records.index == one)[0])
-        if records.probs is None:
-            ranks = [(int(records.prediction[row]), float(records.frame["confidence"].iloc[row]))]
-        else:
-            ranks = [(int(number), float(records.probs[row, number])) for number in np.argsort(-records.probs[row])[:2]]
-        found[one] = ", ".join(f"{records.class_names[number]} {percent(share, 0)}" for number, share in ranks)
-    return found
+def _likeliest(records: Records, index: int) -> str:
+    """The two likeliest classes of an image in words; one where only the prediction's probability was kept."""
+    row = int(np.flatnonzero(records.index == index)[0])
+    if records.probs is None:
+        ranks = [(int(records.prediction[row]), float(records.frame["confidence"].iloc[row]))]
+    else:
+        ranks = [(int(number), float(records.probs[row, number])) for number in np.argsort(-records.probs[row])[:2]]
+    return ", ".join(f"{records.class_names[number]} {percent(share, 0)}" for number, share in ranks)

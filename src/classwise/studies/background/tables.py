@@ -60,31 +60,20 @@ def compared(before: Records, after: Records, name: str, confidence: float = 1 -
 
 
 def _change(row: pd.Series[Any]) -> dict[str, float]:
-    names = {
-        "first": "before (%)",
-        "second": "after (%)",
-        "difference": "change (points)",
-        "low": "low",
-        "high": "high",
-    }
-    return {shown: 100 * float(row[column]) for column, shown in names.items()}
+    names = {"first": "before (%)", "second": "after (%)", "difference": "change (points)"}
+    return {names.get(column, column): 100 * float(row[column]) for column in (*names, "low", "high")}
 
 
 def by_class(models: Mapping[str, Views]) -> pd.DataFrame:
     """What the first background does to each class, natural and adversarial."""
-    tables = []
+    rows = []
     for model, own in models.items():
         first = behind_own_masks(own)[0]
         for kind in KINDS:
-            found = difference.compute(own[ORIGINAL][kind], own[first][kind]).iloc[:-1]
-            rows = [
-                {"class": row["class"], "n": int(row["n_first"]), **_change(row), "p (Holm)": row["p_holm"]}
-                for _, row in found.iterrows()
-            ]
-            tables.append(pd.DataFrame(rows).assign(model=model, prediction=kind))
-    table = pd.concat(tables, ignore_index=True)
-    front = ["model", "prediction"]
-    return table[[*front, *(column for column in table if column not in front)]]
+            for _, row in difference.compute(own[ORIGINAL][kind], own[first][kind]).iloc[:-1].iterrows():
+                front = {"model": model, "prediction": kind, "class": row["class"], "n": int(row["n_first"])}
+                rows.append({**front, **_change(row), "p (Holm)": row["p_holm"]})
+    return pd.DataFrame(rows)
 
 
 def misclassified_as(models: Mapping[str, Views], name: str) -> pd.DataFrame:
@@ -140,9 +129,8 @@ def quality_by_class(quality: pd.DataFrame, class_names: Sequence[str]) -> pd.Da
     table = mask_quality.by_class(given, class_names)
     shares = ["share", "border", "converged", "empty", "too small", "too large", "refused"]
     table[shares] *= 100
-    absent = quality[quality["refused"] == NO_MASK].groupby("label").size().reindex(range(len(class_names)))
-    table["edge of random masks"] = (
-        given.groupby("label")["edge_of_random"].median().reindex(range(len(class_names))).to_numpy()
-    )
-    table["without a mask"] = absent.fillna(0).astype(int).to_numpy()
+    labels = range(len(class_names))
+    table["edge of random masks"] = given.groupby("label")["edge_of_random"].median().reindex(labels).to_numpy()
+    absent = quality[quality["refused"] == NO_MASK].groupby("label").size()
+    table["without a mask"] = absent.reindex(labels, fill_value=0).to_numpy()
     return table.rename(columns={column: f"{column} (%)" for column in shares})

@@ -47,7 +47,6 @@ class View:
 
     @property
     def job(self) -> str:
-        """The view in the name of a job."""
         plain = re.sub(r"[^A-Za-z0-9]+", "", self.colour)
         return plain if self.masks == "own" else f"{plain}-{self.masks}"
 

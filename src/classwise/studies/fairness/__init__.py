@@ -21,14 +21,21 @@ from classwise.core.errors import UserError, index_of
 from classwise.core.records import CLEAN, Records
 from classwise.core.storage import safe_name
 from classwise.metrics import average, cv, rho, worst
-from classwise.show import figures
 from classwise.show.figures import radar, scatter
 from classwise.stats.intervals import Array
 from classwise.studies.runner.graph import DeriveJob, StudyJob
 from classwise.studies.runner.models_under_study import ModelUnderStudy
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
-from classwise.studies.shared.together import BOOTSTRAP, interval, require_same_setting, resampled, smallest
+from classwise.studies.shared.together import (
+    BOOTSTRAP,
+    columns_in_percent,
+    interval,
+    require_same_setting,
+    resampled,
+    rhos,
+    smallest,
+)
 from classwise.studies.shared.verdicts import all_held, exceeds, falls_short, images, undecided
 from classwise.training.recipe import load
 
@@ -92,20 +99,19 @@ class Fairness(OfModels):
         charts = {f"radar_{safe_name(attack)}": radar.draw(own) for attack, own in robust.items()}
         charts |= {f"scatter_{safe_name(attack)}": scatter.draw(own) for attack, own in robust.items()}
         if self._bounded:
-            tables["bound"] = _vacuous(done.table(_BOUND, "bound.csv"))
-            tables["linear"] = _in_percent(done.table(_BOUND, "classes.csv"))
+            bound, classes = done.table(_BOUND, "bound.csv"), done.table(_BOUND, "classes.csv")
+            tables["bound"] = bound.assign(vacuous=np.where(bound["total"] >= 1, "yes", "no"))  # no error is above 1
+            tables["linear"] = columns_in_percent(classes, "error").drop(columns="wrong")
             claims.append(_theorem(tables["bound"], tables["linear"]))
-        return StudyResult(
-            tables, {name: figures.styled(chart) for name, chart in charts.items()}, claims, self._notes()
-        )
+        return StudyResult(tables, figures=charts, claims=claims, notes=self._notes())
 
     def _runs(self, done: Done) -> dict[str, dict[str, Records]]:
         """The rows of every model, the base first, by attack."""
-        names = [model.name for model in self.models()]
-        audits = {name: done.audit(f"{name}-audit") for name in names}
-        runs = {attack: {n: audits[n].rows(attack) for n in names} for attack in (CLEAN, *parse(list(self.attack)))}
+        audits = self.audits(done)
+        attacks = (CLEAN, *parse(list(self.attack)))
+        runs = {attack: {name: audit.rows(attack) for name, audit in audits.items()} for attack in attacks}
         if self.autoattack_per_class:
-            runs[_SUITE] = {name: done.audit(f"{name}-{_SUITE}").rows() for name in names}
+            runs[_SUITE] = {name: done.rows(f"{name}-{_SUITE}") for name in audits}
         return runs
 
     def _raises(self, place: int, runs: Mapping[str, Mapping[str, Records]], drawn: Mapping[str, Array]) -> Claim:
@@ -133,20 +139,13 @@ class Fairness(OfModels):
         rulings, numbers = [], []
         for attack, own in runs.items():
             seen = {name: rho.compute(rows, own[names[0]]) for name, rows in own.items()}
-            found = _rhos(drawn[attack])
+            found = rhos(drawn[attack])
             low, high = interval(found[:, at] - np.delete(found, at, axis=1).max(axis=1))
             rival = max((name for name in names if name != self.claimed), key=lambda name: np.nan_to_num(seen[name]))
             rulings.append(exceeds(low, high, test=BOOTSTRAP, sample=images(smallest(*own.values()))))
             text = f"{seen[self.claimed]:.3f}, next {rival} {seen[rival]:.3f}, ahead by {low:.3f} to {high:.3f}"
             numbers.append(f"{attack}: {text if np.isfinite(low) else 'a class of the base has accuracy 0'}")
-        return [
-            Claim(
-                "li2023:table1",
-                f"{self.claimed} has the best rho.",
-                all_held(*rulings),
-                "; ".join(numbers),
-            )
-        ]
+        return [Claim("li2023:table1", f"{self.claimed} has the best rho.", all_held(*rulings), "; ".join(numbers))]
 
     def _notes(self) -> list[str]:
         notes = []
@@ -181,7 +180,7 @@ def _rows(attack: str, own: Mapping[str, Records], drawn: Array) -> list[dict[st
         row |= {"average": 100 * mean.value, "average_low": 100 * mean.low, "average_high": 100 * mean.high}
         row |= {"worst_class": lowest.name, "worst": 100 * lowest.value}
         row |= {"worst_low": 100 * lowest.low, "worst_high": 100 * lowest.high, "rho": rho.compute(rows, base)}
-        row |= dict(zip(("rho_low", "rho_high"), interval(_rhos(drawn)[:, place]), strict=True))
+        row |= dict(zip(("rho_low", "rho_high"), interval(rhos(drawn)[:, place]), strict=True))
         found.append({**row, "cv_percent2": cv.compute(rows)})
     return found
 
@@ -195,23 +194,6 @@ def _summary(methods: pd.DataFrame) -> pd.DataFrame:
         own = found.setdefault(row["model"], {"model": row["model"]})
         own |= {f"{attack}_{short}": row[key] for key, short in names.items()}
     return pd.DataFrame(list(found.values()))
-
-
-def _rhos(drawn: Array) -> Array:
-    """ρ of every model against the first, for every draw; NaN if the accuracy of the base's worst class is 0."""
-    lowest, mean = np.nanmin(drawn, axis=2), np.nanmean(drawn, axis=2)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = (lowest - lowest[:, :1]) / lowest[:, :1] - (mean[:, :1] - mean) / mean[:, :1]
-    return np.where(lowest[:, :1] > 0, found, np.nan)
-
-
-def _vacuous(table: pd.DataFrame) -> pd.DataFrame:
-    """An error is at most 1: a bound above 1 is vacuous."""
-    return table.assign(vacuous=np.where(table["total"] >= 1, "yes", "no"))
-
-
-def _in_percent(table: pd.DataFrame) -> pd.DataFrame:
-    return table.assign(error=100 * table["error"]).drop(columns="wrong")
 
 
 def _theorem(table: pd.DataFrame, classes: pd.DataFrame) -> Claim:

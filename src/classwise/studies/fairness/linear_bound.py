@@ -175,10 +175,8 @@ def bound(
         radius = 2 * size.norm * k * size.eps * math.sqrt(k) * root / math.sqrt(n)
         chance = 3 * math.sqrt(math.log(2 * k / delta) / (2 * n))
     at = int((error + (complexity + radius) / np.array(gammas)).argmin())
-    gamma = float(gammas[at])
-    return Terms(
-        gamma=gamma, error=float(error[at]), complexity=complexity / gamma, radius=radius / gamma, chance=chance
-    )
+    gamma, least = float(gammas[at]), float(error[at])
+    return Terms(gamma=gamma, error=least, complexity=complexity / gamma, radius=radius / gamma, chance=chance)
 
 
 def _grid(margins: Array) -> list[float]:

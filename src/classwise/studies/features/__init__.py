@@ -27,7 +27,6 @@ from classwise.core.format import percent
 from classwise.core.records import CLEAN, Records
 from classwise.core.threat import Norm
 from classwise.metrics import accuracy, agreement, cv, difference, mcd, overall, worst
-from classwise.show import figures
 from classwise.show.figures import forest
 from classwise.studies.features import building
 from classwise.studies.features.building import ORIGINAL
@@ -68,16 +67,10 @@ class Features(OfModels):
         sources = self._sources()
         found = [job for source in sources.values() for job in source.jobs]
         for kind, model in self._trained().items():
-            settings = {
-                "kind": kind,
-                "model": sources[_SETS[kind]].checkpoint,
-                "data": model.data,
-                "per_class": self.train_per_class,
-                "iterations": self.iterations if kind in ("robust", "non-robust") else self.attack_iterations,
-                "step": self.step,
-                "eps": self.attack_eps,
-                "seed": self.seed,
-            }
+            iterations = self.iterations if kind in ("robust", "non-robust") else self.attack_iterations
+            settings = {"kind": kind, "model": sources[_SETS[kind]].checkpoint, "data": model.data, "seed": self.seed}
+            settings |= {"step": self.step, "eps": self.attack_eps, "iterations": iterations}
+            settings |= {"per_class": self.train_per_class}
             audit = model.audit("audit", [self.attack], per_class=self.per_class, seed=self.seed)
             found += [DeriveJob(f"{kind}-data", f"{building.__name__}:build", settings), *model.jobs, audit]
         return found
@@ -88,9 +81,9 @@ class Features(OfModels):
         robust = {kind: audit.rows() for kind, audit in audits.items()}
         return StudyResult(
             {"sets": by_set(clean, robust), "classes": by_class(clean, robust)},
-            {"accuracy_on_clean_images": figures.styled(forest.draw(clean))},
-            claims(clean, robust, self.seed),
-            [
+            figures={"accuracy_on_clean_images": forest.draw(clean)},
+            claims=claims(clean, robust, self.seed),
+            notes=[
                 f"The sets are built from {self.train_per_class} images of each class with {self.iterations} steps "
                 f"(rand, det: {self.attack_iterations}); Ilyas et al. take all of CIFAR-10 and 1000 (100) steps.",
                 "The paper is a pre-registration without results; each set was built and trained on once.",
@@ -98,7 +91,6 @@ class Features(OfModels):
         )
 
     def _sources(self) -> dict[str, ModelUnderStudy]:
-        """The robust and the standard model."""
         found = {model.name: model for model in self.models()}
         for name in ("robust", "standard"):
             if name not in found:
@@ -132,8 +124,7 @@ class Features(OfModels):
 
 
 def by_set(clean: Mapping[str, Records], robust: Mapping[str, Records]) -> pd.DataFrame:
-    """One row per set: accuracy with its interval, spread of the classes, the worst class, agreement with the
-    control."""
+    """One row per set: accuracy, spread of the classes, the worst class, and agreement with the control."""
     rows = []
     for kind, own in clean.items():
         total, attacked = overall.compute(own), overall.compute(robust[kind])
@@ -171,21 +162,16 @@ def claims(clean: Mapping[str, Records], robust: Mapping[str, Records], seed: in
 
 def _useful(clean: Mapping[str, Records]) -> Claim:
     chance = 1 / clean[ORIGINAL].num_classes
-    totals = {kind: overall.compute(clean[kind]) for kind in ("robust", "non-robust")}
-    ends = {kind: exact(total.value, total.support) for kind, total in totals.items()}
-    shown = [
-        f"{kind} {percent(total.value)} ({percent(ends[kind][0])} to {percent(ends[kind][1])})"
-        for kind, total in totals.items()
-    ]
+    shown, rulings = [], []
+    for kind in ("robust", "non-robust"):
+        total = overall.compute(clean[kind])
+        low, high = exact(total.value, total.support)
+        shown.append(f"{kind} {percent(total.value)} ({percent(low)} to {percent(high)})")
+        rulings.append(exceeds(low, high, chance, test=EXACT, sample=images(total.support, "images")))
     return Claim(
         _SOURCE,
         "Robust and non-robust features are both useful for classification.",
-        all_held(
-            *(
-                exceeds(*ends[kind], chance, test=EXACT, sample=images(total.support, "images"))
-                for kind, total in totals.items()
-            )
-        ),
+        all_held(*rulings),
         f"clean accuracy after training on them: {', '.join(shown)}; chance {percent(chance)}",
     )
 

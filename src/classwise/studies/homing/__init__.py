@@ -22,11 +22,10 @@ from classwise.core.records import Records
 from classwise.core.threat import Norm
 from classwise.data import class_names as known_classes
 from classwise.metrics import misclassified
-from classwise.show import figures
 from classwise.show.figures import misclassified as figure
 from classwise.studies.homing import claims, tables
 from classwise.studies.runner.epochs import at_epoch
-from classwise.studies.runner.graph import StudyJob
+from classwise.studies.runner.graph import StudyJob, job_name
 from classwise.studies.runner.models_under_study import ModelUnderStudy, Setting, from_recipe
 from classwise.studies.runner.result import Done, StudyResult
 from classwise.studies.runner.study import Study
@@ -61,8 +60,8 @@ class Homing(Study):
         return [job for model in models for job in (*model.jobs, model.audit("audit", [self.attack], **options))]
 
     def result(self, done: Done) -> StudyResult:
-        base = done.audit(f"{self._base().name}-audit").rows()
-        without = {name: done.audit(f"{model.name}-audit").rows() for name, model in self._without().items()}
+        base = done.rows(f"{self._base().name}-audit")
+        without = {name: done.rows(f"{model.name}-audit") for name, model in self._without().items()}
         broken = tables.fates(base, without)
         counts, home = misclassified.compute(base), tables.matrix(broken, base.class_names)
         effect = tables.changes(base, without)
@@ -76,9 +75,9 @@ class Homing(Study):
                 "homing": tables.wide(home, base.class_names),
                 "change_of_each_class": effect,
             },
-            {"homing": figures.styled(figure.draw(base, home))},
-            claims.claims(base, broken),
-            _notes(base, without),
+            figures={"homing": figure.draw(base, home)},
+            claims=claims.claims(base, broken),
+            notes=_notes(base, without),
         )
 
     def _recipe(self) -> Recipe:
@@ -97,8 +96,7 @@ class Homing(Study):
 
     def _model(self, name: str, data: str, *changes: str) -> ModelUnderStudy:
         setting = Setting(data, self.eps, self.norm)
-        made = from_recipe(name, self.recipe[0], (*self.set, *changes), setting, self.which)
-        return at_epoch(made, self.epoch)
+        return at_epoch(from_recipe(name, self.recipe[0], (*self.set, *changes), setting, self.which), self.epoch)
 
     def _data(self, *extra: str) -> str:
         """The data with so many images of each class, the same ones whatever class is left out."""
@@ -111,8 +109,7 @@ class Homing(Study):
         found = {}
         for name, known in self._left_out().items():
             change = f"data.exclude={json.dumps([name], ensure_ascii=False)}"
-            job = "without-" + re.sub(r"[^A-Za-z0-9_.+-]+", "-", name)
-            found[name] = self._model(job, self._data(f"exclude={known}"), change)
+            found[name] = self._model(f"without-{job_name(name)}", self._data(f"exclude={known}"), change)
         return found
 
     def _left_out(self) -> dict[str, str]:
@@ -132,11 +129,10 @@ class Homing(Study):
 
 def _notes(base: Records, without: Mapping[str, Records]) -> list[str]:
     kept = [name for name in base.class_names if name not in without]
-    notes = [
+    empty = f"Not left out, so that their columns of the homing matrix are empty: {', '.join(kept)}."
+    return [
         "The paper does not say what the model without a class predicts; here it has one output fewer.",
         "Each class is left out in a single training: the intervals are over images, not over trainings.",
         "Leaving out a class also removes its training images: the models without it see fewer images.",
+        *([empty] if kept else []),
     ]
-    return notes + (
-        [f"Not left out, so that their columns of the homing matrix are empty: {', '.join(kept)}."] if kept else []
-    )

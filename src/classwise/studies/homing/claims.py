@@ -19,7 +19,6 @@ _SOURCE = "tian2021:figure4b"
 
 
 def claims(base: Records, broken: pd.DataFrame) -> list[Claim]:
-    """The paper's three sentences about Figure 4."""
     weak = broken[broken["class"].isin(vulnerable.compute(base).vulnerable)]
     return [_most(weak), _confound_matters(broken), _in_pairs(base)]
 
@@ -30,12 +29,9 @@ def _most(weak: pd.DataFrame) -> Claim:
     if not n:
         return Claim(_SOURCE, text, undecided("no errors"), "no image of a vulnerable class was broken")
     low, high = exact(home / n, n)
-    return Claim(
-        _SOURCE,
-        text,
-        exceeds(low, high, _HALF, test=EXACT, sample=images(n, "broken images")),
-        f"{home:.0f} of {n} ({percent(home / n)}), 95% CI {percent(low)} to {percent(high)}",
-    )
+    ruling = exceeds(low, high, _HALF, test=EXACT, sample=images(n, "broken images"))
+    numbers = f"{home:.0f} of {n} ({percent(home / n)}), 95% CI {percent(low)} to {percent(high)}"
+    return Claim(_SOURCE, text, ruling, numbers)
 
 
 def _confound_matters(broken: pd.DataFrame) -> Claim:

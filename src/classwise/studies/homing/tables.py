@@ -13,6 +13,7 @@ from classwise.core.records import Records
 from classwise.metrics import accuracy, confound, difference, misclassified, vulnerable
 from classwise.stats import comparisons, intervals
 from classwise.stats.intervals import Array
+from classwise.studies.shared.together import columns_in_percent
 from classwise.studies.shared.verdicts import LEVEL
 
 
@@ -24,12 +25,8 @@ def fates(base: Records, without: Mapping[str, Records]) -> pd.DataFrame:
     """
     names = np.asarray(base.class_names, dtype=object)
     rows = base.take(np.flatnonzero(~base.correct))
-    robust = pd.DataFrame(
-        {
-            name: pd.Series(other.correct.astype(float), other.index).reindex(rows.index)
-            for name, other in without.items()
-        }
-    ).to_numpy()
+    answers = {name: pd.Series(other.correct.astype(float), other.index) for name, other in without.items()}
+    robust = pd.DataFrame({name: own.reindex(rows.index) for name, own in answers.items()}).to_numpy()
     own, confounds = names[rows.label], names[rows.prediction]
     at = pd.Index(list(without)).get_indexer(pd.Index(confounds))
     removed = np.asarray(list(without), dtype=object)[None, :]
@@ -42,15 +39,8 @@ def fates(base: Records, without: Mapping[str, Records]) -> pd.DataFrame:
     others = ~np.isnan(robust) & (removed != confounds[:, None])
     elsewhere = intervals.ratio(np.where(others, robust, 0).sum(axis=1), others.sum(axis=1))
     kept = np.flatnonzero(at >= 0)
-    return pd.DataFrame(
-        {
-            "class": own[kept],
-            "confound": confounds[kept],
-            "home": robust[kept, at[kept]],
-            "elsewhere": elsewhere[kept],
-        },
-        index=pd.Index(rows.index[kept], name="index"),
-    )
+    columns = {"class": own[kept], "confound": confounds[kept], "home": robust[kept, at[kept]]}
+    return pd.DataFrame({**columns, "elsewhere": elsewhere[kept]}, index=pd.Index(rows.index[kept], name="index"))
 
 
 def matrix(broken: pd.DataFrame, class_names: tuple[str, ...]) -> Array:
@@ -105,20 +95,9 @@ def relations(base: Records, broken: pd.DataFrame) -> pd.DataFrame:
     """The pairs of classes that are each other's confound: images in each direction, and how many have the property."""
     names = base.class_names
     counts, home = misclassified.compute(base), matrix(broken, names)
-    return pd.DataFrame(
-        [
-            {
-                "first": names[i],
-                "second": names[j],
-                "first into second": counts[i, j],
-                "of these home": home[i, j],
-                "second into first": counts[j, i],
-                "of those home": home[j, i],
-            }
-            for i, j in mutual(base)
-        ],
-        columns=["first", "second", "first into second", "of these home", "second into first", "of those home"],
-    )
+    columns = ["first", "second", "first into second", "of these home", "second into first", "of those home"]
+    rows = [(names[i], names[j], counts[i, j], home[i, j], counts[j, i], home[j, i]) for i, j in mutual(base)]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def changes(base: Records, without: Mapping[str, Records]) -> pd.DataFrame:
@@ -128,14 +107,10 @@ def changes(base: Records, without: Mapping[str, Records]) -> pd.DataFrame:
         table = difference.compute(base, _renumbered(rows, base)).query("`class` not in [@removed, @difference.ALL]")
         tables.append(table.assign(without=removed))
     whole = pd.concat(tables, ignore_index=True)
-    percent = {column: 100 * whole[column] for column in ("first", "second", "difference", "low", "high")}
-    whole = whole.assign(**percent, p_holm=comparisons.holm(whole["p"].to_numpy()))
-    columns = {
-        "n_first": "n",
-        "first": "robust before (%)",
-        "second": "robust after (%)",
-        "difference": "change (points)",
-    }
+    whole = columns_in_percent(whole, "first", "second", "difference", "low", "high")
+    whole = whole.assign(p_holm=comparisons.holm(whole["p"].to_numpy()))
+    shares = {"first": "robust before (%)", "second": "robust after (%)", "difference": "change (points)"}
+    columns = {"n_first": "n", **shares}
     return whole.rename(columns=columns)[["without", "class", *columns.values(), "low", "high", "p", "p_holm"]]
 
 
@@ -148,18 +123,14 @@ def _renumbered(rows: Records, base: Records) -> Records:
 
 
 def advice(base: Records, effect: pd.DataFrame) -> pd.DataFrame:
-    """For each vulnerable class the one whose absence helps it most: the class to weaken, if the gain is
-    significant."""
+    """For each vulnerable class the one whose absence helps it most, to be weakened if the gain is significant."""
     own = effect[effect["class"].isin(vulnerable.compute(base).vulnerable) & effect["change (points)"].notna()]
-    best = own.loc[own.groupby("class", sort=False)["change (points)"].idxmax()].sort_values(
-        "robust before (%)", kind="stable"
-    )
+    best = own.loc[own.groupby("class", sort=False)["change (points)"].idxmax()]
+    best = best.sort_values("robust before (%)", kind="stable", ignore_index=True)
     sure = (best["change (points)"] > 0) & (best["p_holm"] < LEVEL)
-    named = best.assign(weaken=best["without"].where(sure, "none (not significant)")).rename(
-        columns={"without": "most helped by"}
-    )
+    named = best.assign(weaken=best["without"].where(sure, "none (not significant)"))
     shown = ["class", "robust before (%)", "most helped by", "change (points)", "low", "high", "p_holm", "weaken"]
-    return named[shown].reset_index(drop=True)
+    return named.rename(columns={"without": "most helped by"})[shown]
 
 
 def wide(counts: Array, names: tuple[str, ...]) -> pd.DataFrame:

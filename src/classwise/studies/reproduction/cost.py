@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -31,7 +30,7 @@ _CRAFTED = 40  # passes of an attack crafted on another model: twenty steps of P
 
 def of_jobs(graph: Graph) -> dict[str, float | None]:
     """Floating-point operations of each job; None where they cannot be counted beforehand."""
-    return {job.name: _train(job) if isinstance(job, TrainJob) else _audit(job, graph.jobs) for job in graph}
+    return {job.name: _train(job) if isinstance(job, TrainJob) else _audit(job, graph) for job in graph}
 
 
 def seconds(graph: Graph) -> dict[str, float | None]:
@@ -88,17 +87,12 @@ def _train(job: TrainJob) -> float | None:
     return chosen.train.epochs * classes * one * ((each - held_out) * (inner + 6) + held_out * validation)
 
 
-def _audit(job: StudyJob, jobs: Mapping[str, StudyJob]) -> float | None:
-    if not isinstance(job, AuditJob):
+def _audit(job: StudyJob, graph: Graph) -> float | None:
+    if not isinstance(job, AuditJob) or (found := size(job.data)) is None:
         return None
-    found = size(job.data)
-    source = jobs.get(job.model.partition("}")[0].lstrip("{"))
-    if found is None:
-        return None
+    source = graph.training_of(job.model)
     per_class = job.options.get("per_class")
     images = min(found.test, per_class * found.classes) if per_class else found.test
-    model = recipe.load(source.recipe, source.changes).model.spec if isinstance(source, TrainJob) else job.model
-    known = [attack for attack in job.attacks if "{" not in attack]
-    spent = sum(map(_passes, known))
-    spent += _CRAFTED * (len(job.attacks) - len(known))
+    model = job.model if source is None else recipe.load(source.recipe, source.changes).model.spec
+    spent = sum(_CRAFTED if "{" in attack else _passes(attack) for attack in job.attacks)
     return images * forward(model, found.shape, found.classes) * (1 + spent)

@@ -41,6 +41,15 @@ _TRAINED = {
     "train_step": "of {}",
     "train_eps": "at {}",
 }
+_ATTACKED = {
+    "steps": "{} steps",
+    "step": "of {}",
+    "eps": "at {}",
+    "norm": "in {}",
+    "start": "from {}",
+    "surrogate": "on a {}",
+    "inv_temperature": "1/T {}",
+}
 
 
 def markdown() -> str:
@@ -67,7 +76,7 @@ def _overview(names: Sequence[str]) -> str:
 def _section(item: published.Item) -> str:
     stated = published.settings(item.id)
     plans = [reproduce.plan(item.id, "paper"), reproduce.plan(item.id, "desk")]
-    here = [used(reproduce.graph(item.id, "paper")), used(reproduce.graph(item.id, "desk"))]
+    here = [used(reproduce.graph(item.id, plan.scale)) for plan in plans]
     rows = [
         ("models", _stated_models(stated), *map(_models, here)),
         ("attacks", _stated_attacks(stated), *map(_attacks, here)),
@@ -83,18 +92,13 @@ def _section(item: published.Item) -> str:
 
 
 def _differs(plans: Sequence[ReproductionPlan]) -> str:
-    lines = []
-    for plan, scale in zip(plans, ("paper", "desk"), strict=True):
-        lines.append(f"- Differs from the paper at {scale} scale: {' '.join(plan.sentences) or 'nothing.'}")
-    return "\n".join(lines)
+    return "\n".join(
+        f"- Differs from the paper at {plan.scale} scale: {' '.join(plan.sentences) or 'nothing.'}" for plan in plans
+    )
 
 
 def _stated_models(stated: Settings) -> str:
-    each = []
-    for run in stated.runs:
-        facts = {key: getattr(run.training, key) for key in _TRAINED}
-        each.append((f"{run.method} on {run.data}", _training(facts)))
-    return _grouped(each)
+    return _grouped((f"{run.method} on {run.data}", _training(vars(run.training))) for run in stated.runs)
 
 
 def _models(here: Iterable[Used]) -> str:
@@ -130,22 +134,12 @@ def _by_data(pairs: Iterable[tuple[str, str]]) -> str:
 def _attack(own: StatedAttack) -> str:
     if own.attack in ("clean", NOT_STATED):
         return own.attack
-    parts = [own.attack]
-    if own.steps != NOT_STATED:
-        parts.append(f"{own.steps} steps")
-    if own.step != NOT_STATED:
-        parts.append(f"of {_short(own.step)}")
-    if own.eps != NOT_STATED:
-        parts.append(f"at {_short(own.eps)}")
-    if own.norm not in (NOT_STATED, "linf"):
-        parts.append(f"in {own.norm}")
-    if own.start != NOT_STATED:
-        parts.append(f"from {'a random start' if own.start == 'random' else own.start}")
-    if own.surrogate != NOT_STATED:
-        parts.append(f"on a {own.surrogate}")
-    if "inv_temperature" in own.settings:
-        parts.append(f"1/T {_short(own.settings['inv_temperature'])}")
-    return " ".join(parts)
+    facts = {key: getattr(own, key) for key in _ATTACKED if key != "inv_temperature"}
+    facts["inv_temperature"] = own.settings.get("inv_temperature", NOT_STATED)
+    facts["start"] = "a random start" if own.start == "random" else own.start
+    facts["norm"] = NOT_STATED if own.norm == "linf" else own.norm
+    stated = [text.format(_short(facts[key])) for key, text in _ATTACKED.items() if facts[key] != NOT_STATED]
+    return " ".join([own.attack, *stated])
 
 
 def _images(counts: Iterable[int | str]) -> str:

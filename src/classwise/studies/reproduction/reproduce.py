@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ import pandas as pd
 
 from classwise import published, studies
 from classwise.core.errors import UserError, unknown
+from classwise.core.toml import tomllib
 from classwise.data import class_names
 from classwise.published.like import resolve_likes
 from classwise.published.numbers import LABELS
@@ -31,11 +31,6 @@ from classwise.studies.reproduction.several import Several
 from classwise.studies.runner.graph import Graph, StudyJob
 from classwise.studies.runner.result import Done, StudyResult
 from classwise.studies.runner.study import Study
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Scale = Literal["desk", "paper"]
 _FILE = Path(__file__).parent / "reproductions.toml"
@@ -106,9 +101,11 @@ def plan(name: str, scale: Scale = "desk") -> ReproductionPlan:
     shared, entries = _file()
     entry = entries[name]
     listed = [*entry.get("differs", ()), *entry.get({"desk": "small", "paper": "large"}[scale], ())]
+    options = {"": entry[scale], **entry.get("parts", {}).get(scale, {})}
+    parts = {label: studies.parse(item.study, own) for label, own in options.items()}
     return ReproductionPlan(
         item=item,
-        study=_study(item.study, entry[scale], entry.get("parts", {}).get(scale, {})),
+        study=parts[""] if len(parts) == 1 else Several(parts=parts),
         data=entry.get("data", "cifar10"),
         differs=tuple(shared[each] if isinstance(each, str) else _differs(each) for each in listed),
         scale=scale,
@@ -127,19 +124,12 @@ def differences(name: str, scale: Scale = "desk") -> tuple[compared.Difference, 
     return tuple(compared.differences(published.settings(name), plan(name, scale).study, graph(name, scale)))
 
 
-def _study(name: str, options: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> Study:
-    first = studies.parse(name, options)
-    if not others:
-        return first
-    return Several(parts={"": first, **{label: studies.parse(name, own) for label, own in others.items()}})
-
-
 def hours(chosen: ReproductionPlan) -> float | None:
     """About how long it takes on this machine, from counted operations; None if no job can be counted."""
     return _hours(chosen.study)
 
 
-@functools.cache
+@functools.cache  # plans share studies
 def _hours(study: Study) -> float | None:
     counted = [count for count in cost.seconds(Graph.of(study.jobs())).values() if count is not None]
     return sum(counted) / 3600 if counted else None
@@ -147,12 +137,11 @@ def _hours(study: Study) -> float | None:
 
 def with_printed_numbers(chosen: ReproductionPlan, result: StudyResult) -> StudyResult:
     """The study's result with the printed numbers before everything else."""
-    tables = {"printed_and_measured": beside(chosen, result), **result.tables}
-    stated = published.statements(chosen.item.id)
-    if len(stated):
-        tables["stated_in_the_paper"] = stated.drop(columns="item")
-    if not len(tables["printed_and_measured"]):
-        del tables["printed_and_measured"]
+    stated = published.statements(chosen.item.id).drop(columns="item")
+    tables = {"printed_and_measured": beside(chosen, result), **result.tables, "stated_in_the_paper": stated}
+    for name in ("printed_and_measured", "stated_in_the_paper"):
+        if not len(tables[name]):
+            del tables[name]
     notes = (*chosen.sentences, *(f"In print: {note}" for note in chosen.item.notes), *result.notes)
     return replace(result, tables=tables, notes=notes)
 

@@ -62,27 +62,26 @@ def _of(job: StudyJob, graph: Graph) -> Iterator[Used]:
         model, data, eps, given = options["model"], options["data"], options["eps"], (options["attack"],)
     else:
         return
-    training = _training_of(model, graph)
-    facts = {"weights": model} if training is None else _training(recipe.load(training.recipe, training.changes), model)
-    method = "given" if training is None else methods.name_of(recipe.load(training.recipe, training.changes).method)
+    own = _recipe_of(model, graph)
+    facts = {"weights": model} if own is None else _training(own, model)
+    method = "given" if own is None else methods.name_of(own.method)
     name, inside = spec.split(data)
     images = _images(name, options.get("per_class") or inside.get("per_class"))
     threat = Threat(options.get("norm") or "linf", spec.number(eps))
     for text in ("clean", *given):
-        own = _attack(text, threat, graph)
-        yield Used(job=job.name, model=model, data=name, method=method, training=facts, attack=own, images=images)
+        attack = _attack(text, threat, graph)
+        yield Used(job=job.name, model=model, data=name, method=method, training=facts, attack=attack, images=images)
 
 
-def _training_of(model: str, graph: Graph) -> TrainJob | None:
-    job = graph.jobs.get(model.partition("}")[0].removeprefix("{"))
-    return job if isinstance(job, TrainJob) else None
+def _recipe_of(model: str, graph: Graph) -> recipe.Recipe | None:
+    training = graph.training_of(model)
+    return None if training is None else recipe.load(training.recipe, training.changes)
 
 
 def _images(data: str, per_class: Any) -> int | str:
     if per_class is None:
         return "all"
-    known = size(data)
-    count = int(per_class)
+    known, count = size(data), int(per_class)
     return "all" if known is not None and count * known.classes >= known.test else count
 
 
@@ -162,8 +161,5 @@ def _steps(own: Attack, eps: float) -> dict[str, Any]:
 
 
 def _surrogate(model: str, graph: Graph) -> str:
-    training = _training_of(model, graph)
-    if training is None:
-        return model
-    own = recipe.load(training.recipe, training.changes)
-    return f"{methods.name_of(own.method)} {_network(own.model.spec)}"
+    own = _recipe_of(model, graph)
+    return model if own is None else f"{methods.name_of(own.method)} {_network(own.model.spec)}"

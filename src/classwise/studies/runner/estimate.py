@@ -98,12 +98,9 @@ def totals(frame: pd.DataFrame, jobs: int) -> Totals:
     Unknown times count as 0.
     """
     left = frame[frame["state"] == "to do"]
-    needed = {row["job"]: float(row["seconds"]) for row in left.to_dict("records")}
-    took = {name: 0.0 if math.isnan(value) else value for name, value in needed.items()}
-    after = {
-        row["job"]: [other for other in row["waits for"].split(", ") if other in took]
-        for row in left.to_dict("records")
-    }
+    took = dict(zip(left["job"], left["seconds"].fillna(0.0), strict=True))
+    waits = zip(left["job"], left["waits for"], strict=True)
+    after = {name: [other for other in text.split(", ") if other in took] for name, text in waits}
     chain: dict[str, float] = {}
     for name in took:  # jobs are in an order in which they can be done
         chain[name] = took[name] + max((chain[other] for other in after[name]), default=0.0)
@@ -112,7 +109,7 @@ def totals(frame: pd.DataFrame, jobs: int) -> Totals:
         together=_schedule(took, after, jobs),
         chain=max(chain.values(), default=0.0),
         megabytes=float(left["megabytes"].max()) if len(left) else 0.0,
-        unknown=sum(map(math.isnan, needed.values())),
+        unknown=int(left["seconds"].isna().sum()),
     )
 
 
@@ -137,11 +134,11 @@ def show(frame: pd.DataFrame, resources: Resources, console: Console | None = No
 
     console = console or Console()
     table = Table(box=None, pad_edge=False)
-    for column in ("job", "kind", "waits for", "state", "time", "memory", "how it is known"):
+    front = ("job", "kind", "waits for", "state")
+    for column in (*front, "time", "memory", "how it is known"):
         table.add_column(column, justify="right" if column in ("time", "memory") else "left")
     for row in frame.to_dict("records"):
-        words = [str(row[column]) for column in ("job", "kind", "waits for", "state")]
-        words += [duration(row["seconds"]), memory(row["megabytes"]), str(row["basis"])]
+        words = [*(row[column] for column in front), duration(row["seconds"]), memory(row["megabytes"]), row["basis"]]
         table.add_row(*map(Text, words), style="" if row["state"] == "to do" else "dim")
     console.print(table)
     console.print()
@@ -166,9 +163,9 @@ def _cost_key(workspace: Workspace, job: StudyJob, finished: Mapping[str, Any]) 
     if isinstance(job, TrainJob):
         return json.dumps(["train", _shape_of_training(job)], sort_keys=True, default=str)
     if isinstance(job, AuditJob):
-        training = workspace.graph.jobs.get(job.model.partition("}")[0].removeprefix("{"))
-        own = isinstance(training, TrainJob) and training.name not in finished
-        model = _shape_of_training(training) if own and isinstance(training, TrainJob) else _any_epoch(job.model)
+        training = workspace.graph.training_of(job.model)
+        untrained = training is not None and training.name not in finished
+        model = _shape_of_training(training) if training and untrained else _any_epoch(job.model)
         options = {key: value for key, value in job.options.items() if key != "seed"}
         return json.dumps(["audit", model, _shape_of_data(job.data), job.attacks, options], sort_keys=True, default=str)
     assert isinstance(job, DeriveJob)

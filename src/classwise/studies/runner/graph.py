@@ -3,7 +3,7 @@
 A job is plain data, so that any process on any machine can run it:
 
     TrainJob("trades", "desk/cifar10/trades")                                      a run folder of a training
-    AuditJob("trades-pgd", "{trades}/best.pt", "cifar10", ("pgd-20",))             a run folder of an audit
+    AuditJob("pgd", model="{trades}/best.pt", data="cifar10", attacks=("pgd-20",)) a run folder of an audit
     DeriveJob("norms", "classwise.studies.weight_norm:norms", {"model": "{trades}/best.pt"})    files of a function
 
 ``{trades}`` is the folder of the job called trades, and makes this job wait for that one.
@@ -25,8 +25,8 @@ from classwise.auditing.config import AuditConfig, ThreatPart
 from classwise.core.errors import UserError, unknown
 from classwise.core.run_folder import TrainingFolder
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
-_REFERENCE = re.compile(r"\{(" + _NAME.pattern + r")\}")
+JOB_NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
+_REFERENCE = re.compile(rf"\{{({JOB_NAME})\}}")
 
 #: Modules whose functions have moved, and under which name jobs store them: a finished job is recognised by the name
 #: that it was first stored with.
@@ -38,6 +38,11 @@ _STORED_AS = {
 }
 
 
+def job_name(text: str) -> str:
+    """The text without what the name of a job must not contain."""
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", text)
+
+
 @dataclass(frozen=True)
 class StudyJob:
     """A piece of work with a name, which is also its folder's."""
@@ -46,7 +51,7 @@ class StudyJob:
     kind: ClassVar[str]
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not re.fullmatch(JOB_NAME, self.name):
             raise UserError(f"a job cannot be called {self.name!r}: letters, digits and _ . + - are allowed.")
 
     def settings(self) -> dict[str, Any]:
@@ -56,7 +61,7 @@ class StudyJob:
     @property
     def after(self) -> frozenset[str]:
         """The jobs whose folders it reads."""
-        return frozenset(match[1] for text in _texts(self.settings()) for match in _REFERENCE.finditer(text))
+        return frozenset(_REFERENCE.findall(json.dumps(self.settings(), default=str)))
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ class TrainJob(StudyJob):
         return TrainingFolder(Path(f"{{{self.name}}}"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AuditJob(StudyJob):
     """An audit of a model; `options` are those of `classwise.audit` by name, such as per_class or protocol."""
 
@@ -135,17 +140,21 @@ class Graph:
     def __len__(self) -> int:
         return len(self.jobs)
 
+    def training_of(self, model: str) -> TrainJob | None:
+        """The job that trains a model, ``{trades}/best.pt``, if one of these does."""
+        job = self.jobs.get(model.partition("}")[0].removeprefix("{"))
+        return job if isinstance(job, TrainJob) else None
+
     def digest(self, name: str) -> str:
         """A short hash of a job's settings and of those of all jobs it depends on."""
-        job = self.jobs[name]
-        settings = fill(job.settings(), {other: self.digest(other) for other in job.after})
-        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+        settings = json.dumps(self.jobs[name].settings(), sort_keys=True)
+        return hashlib.sha256(_REFERENCE.sub(lambda match: self.digest(match[1]), settings).encode()).hexdigest()[:8]
 
     def waiting(self, finished: Iterable[str] = ()) -> graphlib.TopologicalSorter[str]:
         """The remaining jobs, for `get_ready` and `done`."""
         over = set(finished)
         left = {name: job.after - over for name, job in self.jobs.items() if name not in over}
-        order: graphlib.TopologicalSorter[str] = graphlib.TopologicalSorter(left)
+        order = graphlib.TopologicalSorter(left)
         order.prepare()
         return order
 
@@ -172,14 +181,3 @@ def read_job(settings: Mapping[str, Any]) -> StudyJob:
         now = {stored: module for module, stored in _STORED_AS.items()}
         fields["function"] = f"{now.get(module, module)}{colon}{name}"
     return kinds[str(fields.pop("kind"))](**fields)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _texts(item)

@@ -17,11 +17,13 @@ from typing import Any
 from classwise.core.errors import UserError, unknown
 from classwise.core.run_folder import TrainingFolder
 from classwise.core.threat import Norm, Threat
-from classwise.studies.runner.graph import AuditJob, StudyJob, TrainJob
+from classwise.studies.runner.graph import JOB_NAME, AuditJob, DeriveJob, StudyJob, TrainJob, job_name
 from classwise.training.recipe import load
 
-_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.+-]*)=(.+)")
-_CHANGE_OF = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.+-]*)=((?:data|method|model|threat|train|validate)\..+)")
+#: The parts of a recipe, in which settings are changed.
+PARTS = "data|method|model|threat|train|validate"
+_NAMED = re.compile(rf"({JOB_NAME})=(.+)")
+CHANGE_OF = re.compile(rf"({JOB_NAME})=((?:{PARTS})\..+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +61,13 @@ class ModelUnderStudy:
     def audit(self, suffix: str, attacks: Sequence[str], **options: Any) -> AuditJob:
         """An audit of this model under its threat, called by both names."""
         kept = {key: value for key, value in options.items() if value is not None} | self.threat_arguments
-        eps = kept.pop("eps")
-        return AuditJob(f"{self.name}-{suffix}", self.checkpoint, self.data, tuple(attacks), eps, kept)
+        eps, model = kept.pop("eps"), self.checkpoint
+        name = f"{self.name}-{suffix}"
+        return AuditJob(name, model=model, data=self.data, attacks=tuple(attacks), eps=eps, options=kept)
+
+    def derive(self, suffix: str, function: str, **arguments: Any) -> DeriveJob:
+        """A job that derives files from this model, called by both names."""
+        return DeriveJob(f"{self.name}-{suffix}", function, {"model": self.checkpoint, **arguments})
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,7 @@ def find_models(
         name = name or Path(recipe).stem
         found.append(from_recipe(name, recipe, _changes_of(name, changes), setting))
     names = [model.name for model in found]
-    for owner in (match[1] for text in changes if (match := _CHANGE_OF.fullmatch(text))):
+    for owner in (match[1] for text in changes if (match := CHANGE_OF.fullmatch(text))):
         if owner not in names:
             raise unknown("model of --set", owner, names)
     for name in names:
@@ -141,7 +148,7 @@ def from_checkpoint(text: str, setting: Setting) -> ModelUnderStudy:
     if path.suffix in (".pt", ".pth", ".safetensors") and not path.is_file():
         raise UserError(f"there is no checkpoint {path}; give a file, a run folder of a training, or a --recipe.")
     config = TrainingFolder(path.parent).config()
-    name = name or (path.parent.name if config else re.sub(r"[^A-Za-z0-9_.+-]+", "-", path.stem))
+    name = name or (path.parent.name if config else job_name(path.stem))
     threat = config.get("threat", {})
     norm = threat.get("norm", Threat.norm) if "eps" in threat else None
     own = Setting(config.get("data", {}).get("name"), threat.get("eps"), norm)
@@ -150,7 +157,7 @@ def from_checkpoint(text: str, setting: Setting) -> ModelUnderStudy:
 
 def _changes_of(name: str, changes: Sequence[str]) -> list[str]:
     """The changes that concern a recipe of that name, without the name."""
-    pairs = [(match[1], match[2]) if (match := _CHANGE_OF.fullmatch(text)) else (name, text) for text in changes]
+    pairs = [(match[1], match[2]) if (match := CHANGE_OF.fullmatch(text)) else (name, text) for text in changes]
     return [change for owner, change in pairs if owner == name]
 
 

@@ -30,8 +30,6 @@ from classwise.studies.runner.work import Environment, Workspace, peak_megabytes
 from classwise.training import recipe
 
 if TYPE_CHECKING:
-    import torch
-
     from classwise.training.loop import PhaseData, Training
 
 _STEPS = 12  # of the optimizer, at most; the first includes set-up
@@ -91,15 +89,10 @@ def _untrained_run(job: TrainJob, environment: Environment, folder: Path) -> Non
         save_checkpoint(path, model, part.spec, classes, channels)
 
 
-def _device(environment: Environment) -> torch.device:
-    from classwise.auditing.inputs import default_device
-    from classwise.models.check import check_device
-
-    return default_device() if environment.device is None else check_device(environment.device)
-
-
 def _probe_training(job: TrainJob, environment: Environment, folder: Path, seconds: float) -> float:
     """Set-up, and for every epoch its examples, the validation and the two checkpoints."""
+    from classwise.auditing.inputs import default_device
+    from classwise.models.check import check_device
     from classwise.training.prepare import examples, network_of, prepare, split_off
     from classwise.training.processes import Processes
     from classwise.training.teachers import teachers_of
@@ -107,14 +100,15 @@ def _probe_training(job: TrainJob, environment: Environment, folder: Path, secon
     begin = time.perf_counter()
     chosen = recipe.load(job.recipe, job.changes)
     kept, held_out = split_off(chosen, examples(chosen, environment.root, environment.download, None))
-    network = network_of(chosen, None, kept, _device(environment))
+    device = default_device() if environment.device is None else check_device(environment.device)
+    network = network_of(chosen, None, kept, device)
     folder.mkdir()
     training, start = prepare(
         chosen,
         network,
         kept,
         held_out,
-        teachers=teachers_of(chosen, kept, _device(environment)),
+        teachers=teachers_of(chosen, kept, device),
         folder=folder,
         processes=Processes(),
         root=environment.root,

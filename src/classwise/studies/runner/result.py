@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
 from classwise.core.csv_files import read_csv
+from classwise.core.records import Records
 from classwise.core.run_folder import StudyFolder
 from classwise.core.storage import atomic_write_text
 from classwise.results.audit_result import Audit
@@ -43,7 +44,6 @@ class Claim:
         return self.ruling.test
 
     def to_dict(self) -> dict[str, str]:
-        """As a row of a table."""
         return {name: getattr(self, name) for name in ("source", "text", "verdict", "numbers", "test")}
 
 
@@ -55,6 +55,7 @@ class StudyResult:
     """
 
     tables: Mapping[str, pd.DataFrame]
+    _: KW_ONLY
     figures: Mapping[str, Chart] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
     notes: Sequence[str] = ()
@@ -69,11 +70,16 @@ def merged(parts: Sequence[tuple[str, StudyResult]]) -> StudyResult:
             frames.setdefault(f"{name}{end}", []).append(frame)
     return StudyResult(
         {f"{name}{end}": table for end, own in parts for name, table in own.tables.items()},
-        {f"{name}{end}": chart for end, own in parts for name, chart in own.figures.items()},
-        [claim for _, own in parts for claim in own.claims],
-        list(dict.fromkeys(note for _, own in parts for note in own.notes)),
-        {name: pd.concat(own, ignore_index=True) for name, own in frames.items()},
+        figures={f"{name}{end}": chart for end, own in parts for name, chart in own.figures.items()},
+        claims=[claim for _, own in parts for claim in own.claims],
+        notes=list(dict.fromkeys(note for _, own in parts for note in own.notes)),
+        data={name: pd.concat(own, ignore_index=True) for name, own in frames.items()},
     )
+
+
+def named_charts(kind: str, charts: Mapping[str, Chart]) -> dict[str, Chart]:
+    """Charts of one kind, such as one for each model, under the names of their files: KIND, or KIND_NAME of several."""
+    return {kind if len(charts) == 1 else f"{kind}_{name}": chart for name, chart in charts.items()}
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,10 @@ class Done:
 
     def audit(self, name: str) -> Audit:
         return Audit.load(self.folder(name))
+
+    def rows(self, name: str, attack: str | None = None) -> Records:
+        """The records of an audit under one attack, or under all of them."""
+        return self.audit(name).rows(attack)
 
     def table(self, name: str, file: str) -> pd.DataFrame:
         """A table that a derived job wrote."""
@@ -122,7 +132,6 @@ def shown(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def words(frame: pd.DataFrame) -> list[str]:
-    """The columns of text."""
     return [str(column) for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
 
 

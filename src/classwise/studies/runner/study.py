@@ -18,6 +18,7 @@ from classwise.core.errors import UserError, unknown
 from classwise.core.run_folder import RunFolder
 from classwise.core.run_lock import writing
 from classwise.core.threat import Norm
+from classwise.results.audit_result import Audit
 from classwise.studies.runner.engines import Resources, drive, engine
 from classwise.studies.runner.epochs import chosen_epochs
 from classwise.studies.runner.graph import Graph, StudyJob
@@ -40,7 +41,6 @@ class Study(abc.ABC):
 
     @property
     def title(self) -> str:
-        """The first line of its docstring."""
         return (type(self).__doc__ or "").strip().splitlines()[0].rstrip(".")
 
     def settings(self) -> dict[str, Any]:
@@ -71,6 +71,10 @@ class OfModels(Study):
     def models(self) -> list[ModelUnderStudy]:
         return chosen_epochs(self.trained(), self.epoch)
 
+    def audits(self, done: Done) -> dict[str, Audit]:
+        """The audit of each model, in studies that call it NAME-audit."""
+        return {model.name: done.audit(f"{model.name}-audit") for model in self.models()}
+
     def trained(self) -> list[ModelUnderStudy]:
         """The models as their trainings choose them, whatever `epoch` says."""
         return find_models(self.model, self.recipe, self.set, Setting(self.data, self.eps, self.norm))
@@ -96,9 +100,7 @@ def run(
     """
     graph = Graph.of(study.jobs())
     with writing(out):
-        workspace = Workspace.begin(
-            Path(out), graph, environment or Environment(), None if pool is None else Path(pool)
-        )
+        workspace = Workspace.begin(Path(out), graph, environment or Environment(), Path(pool) if pool else None)
         for name, given in (use or {}).items():
             _adopt(workspace, name, Path(given))
         over = sum(workspace.finished(job) is not None for job in workspace.graph)

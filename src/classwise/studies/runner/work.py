@@ -70,8 +70,7 @@ class Workspace:
     def begin(cls, folder: Path, graph: Graph, environment: Environment, pool: Path | None = None) -> Workspace:
         """Store the jobs, so that other processes can run them from any folder."""
         root = None if environment.root is None else str(Path(environment.root).resolve())
-        pool = None if pool is None else pool.resolve()
-        workspace = cls(folder.resolve(), graph, dataclasses.replace(environment, root=root), pool)
+        workspace = cls(folder.resolve(), graph, dataclasses.replace(environment, root=root), pool and pool.resolve())
         atomic_write_text(StudyFolder(workspace.folder).jobs_file, json.dumps(workspace.about(), indent=1))
         return workspace
 
@@ -81,7 +80,6 @@ class Workspace:
 
     @classmethod
     def of(cls, folder: Path, about: Mapping[str, Any]) -> Workspace:
-        """The workspace that `about` describes."""
         pool = None if about["pool"] is None else Path(about["pool"])
         return cls(folder, Graph.of(map(read_job, about["jobs"])), Environment(**about["place"]), pool)
 
@@ -91,7 +89,6 @@ class Workspace:
         return {"place": asdict(self.environment), "pool": pool, "jobs": [job.settings() for job in self.graph]}
 
     def folder_of(self, name: str) -> Path:
-        """The folder of a job's results."""
         if self.pool is not None:
             return self.pool / f"{name}-{self.graph.digest(name)}"
         return StudyFolder(self.folder).job(name).path

@@ -23,7 +23,7 @@ from classwise.core.records import Records
 from classwise.metrics import accuracy, average, cv, difference, mcd, rho, worst
 from classwise.stats import comparisons
 from classwise.stats.intervals import Array, Estimate, ratio
-from classwise.studies.shared.together import BOOTSTRAP, PAIRED, in_percent, interval, resampled, smallest
+from classwise.studies.shared.together import BOOTSTRAP, PAIRED, in_percent, interval, resampled, rhos, smallest
 from classwise.studies.shared.verdicts import LEVEL, Ruling, exceeds, falls_short, images
 
 #: The records of each seed.
@@ -71,8 +71,7 @@ def changes(base: Runs, runs: Runs) -> pd.DataFrame:
 
 
 def change_of(table: pd.DataFrame, name: str = AVERAGE) -> Estimate:
-    """The row of one class, or of their mean, of a table of changes; its support is the images of the smallest class
-    that it rests on."""
+    """The row of one class, or of their mean, of a table of changes; support: images of the smallest class in it."""
     row = table[table["class"] == name].iloc[0]
     n = table["n"].iloc[:-1]
     support = int(n[n > 0].min() if name == AVERAGE else row["n"])
@@ -80,7 +79,6 @@ def change_of(table: pd.DataFrame, name: str = AVERAGE) -> Estimate:
 
 
 def points(change: Estimate) -> str:
-    """A change as text."""
     if not np.isfinite([change.low, change.high]).all():
         return f"{100 * change.value:+.1f} points, no interval"
     return f"{100 * change.value:+.1f} points, 95% CI {100 * change.low:+.1f} to {100 * change.high:+.1f}"
@@ -93,7 +91,6 @@ def rises(change: Estimate, seeds: int, threshold: float = 0.0, worst: bool = Fa
 
 
 def falls(change: Estimate, seeds: int, worst: bool = False) -> Ruling:
-    """Whether it loses."""
     test = (_WORST if worst else _CHANGE)[seeds > 1]
     return falls_short(change.low, change.high, test=test, sample=images(change.support))
 
@@ -116,15 +113,16 @@ def rho_of(base: Runs, runs: Runs) -> Estimate:
     found = np.array([rho.compute(run, start) for run, start in zip(runs, base, strict=True)])
     if len(runs) > 1:
         return Estimate(float(found.mean()), *_student(found), len(runs[0]))
-    drawn = resampled([base[0], runs[0]])
-    lowest, mean = np.nanmin(drawn, axis=2), np.nanmean(drawn, axis=2)
-    each = np.array([rho.of(w[1], a[1], w[0], a[0]) for w, a in zip(lowest, mean, strict=True)])
-    return Estimate(float(found[0]), *interval(each, _CONFIDENCE), len(runs[0]))
+    drawn = rhos(resampled([base[0], runs[0]]))
+    return Estimate(float(found[0]), *interval(drawn[:, 1], _CONFIDENCE), len(runs[0]))
 
 
 def level(runs: Runs, base: Runs) -> dict[str, float | str]:
     """A row of a table, in percent: average and worst class with intervals, CV, MCD and ρ; means over the seeds."""
-    whole = average.estimate(runs[0]) if len(runs) == 1 else _whole(runs)
+    whole = average.estimate(runs[0])
+    if len(runs) > 1:
+        row = _estimates(_answers(runs), runs[0]).iloc[-1]
+        whole = Estimate(float(row["value"]), float(row["low"]), float(row["high"]), len(runs[0]))
     lowest, first = _lowest(runs), worst.compute(runs[0])
     low, high = (first.low, first.high) if len(runs) == 1 else _student(lowest)
     gain = rho_of(base, runs)
@@ -154,11 +152,6 @@ def _means(runs: Runs) -> Array:
     """The accuracy of each class over the seeds, and their mean."""
     each = np.mean([accuracy.compute(run).values for run in runs], axis=0)
     return np.append(each, np.nanmean(each))
-
-
-def _whole(runs: Runs) -> Estimate:
-    row = _estimates(_answers(runs), runs[0]).iloc[-1]
-    return Estimate(float(row["value"]), float(row["low"]), float(row["high"]), len(runs[0]))
 
 
 def _one_seed(base: Records, run: Records) -> pd.DataFrame:

@@ -19,13 +19,15 @@ from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import cvc, difference, overall
 from classwise.results.audit_result import Audit
-from classwise.studies.runner import graph
+from classwise.show.figures import confidence
+from classwise.show.figures import temperature as figure
+from classwise.studies.runner.graph import AuditJob
 from classwise.studies.runner.models_under_study import ModelUnderStudy
-from classwise.studies.runner.result import Done
+from classwise.studies.runner.result import Done, StudyResult
 from classwise.studies.runner.study import OfModels
+from classwise.studies.shared.together import columns_in_percent, of_models
 
 VARIANTS = {"float32": False, "sound": True}
-POINTS = ("difference", "low", "high")
 PAPERS_ATTACK = "The paper attacks with Temperature-PGD at 1/T = 5; here with {}."
 
 
@@ -51,7 +53,6 @@ class Sweep:
 
     @property
     def others(self) -> list[float]:
-        """The grid without PGD."""
         return [t for t in self.grid if t != 1]
 
     @classmethod
@@ -83,18 +84,25 @@ class OfTemperatures(OfModels):
             raise UserError("--inv-temperature holds only 1, which is PGD itself; give others, such as 1,2,5,10,50.")
         return found
 
-    def sweep(self, model: ModelUnderStudy) -> graph.AuditJob:
+    def sweep(self, model: ModelUnderStudy) -> AuditJob:
         """The audit of a model at each 1/T, in both variants."""
-        wanted = list(specs(self.attack, self.grid).values())
         options = {"per_class": self.per_class, "seed": self.seed, "protocol": self.protocol}
-        return model.audit("temperature", wanted, **options)
+        return model.audit("temperature", list(specs(self.attack, self.grid).values()), **options)
 
     def sweeps(self, done: Done) -> dict[str, Sweep]:
         names = [model.name for model in self.models()]
         return {name: Sweep.of(done.audit(f"{name}-temperature"), self.attack, self.grid) for name in names}
 
+    def curves(self, sweeps: Mapping[str, Sweep]) -> StudyResult:
+        """What every such study shows: accuracy over 1/T, and the confidence on clean images where it was kept."""
+        drawn, flat = lines(sweeps), confidences(sweeps)
+        charts = {"temperature": figure.draw(drawn)}
+        if flat is not None:
+            charts["confidence"] = confidence.draw({name: own.clean for name, own in sweeps.items()})
+        tables = {} if flat is None else {"confidence": flat}
+        return StudyResult(tables, figures=charts, notes=self.notes(), data={"temperature": drawn})
+
     def notes(self) -> list[str]:
-        """What differs from the papers' setting."""
         found = [
             "CVC is computed on clean images; the papers do not say on which.",
             "Changes of CV are those of the true accuracies: the sampling noise of few images is removed from both.",
@@ -141,11 +149,8 @@ def confidences(sweeps: Mapping[str, Sweep]) -> pd.DataFrame | None:
     """CVC of each model's classes on clean images; None where an audit did not keep the probabilities."""
     if any(own.clean.probs is None for own in sweeps.values()):
         return None
-    parts = [
-        cvc.compute(own.clean).to_frame().rename(columns={"value": "cvc"}).assign(model=name)
-        for name, own in sweeps.items()
-    ]
-    return pd.concat(parts, ignore_index=True)[["model", "class", "n", "cvc", "low", "high"]]
+    whole = of_models({name: cvc.compute(own.clean).to_frame() for name, own in sweeps.items()})
+    return whole.rename(columns={"value": "cvc"})[["model", "class", "n", "cvc", "low", "high"]]
 
 
 def gap(first: Records, second: Records, confidence: float = 0.95) -> tuple[float, float, float]:
@@ -156,7 +161,6 @@ def gap(first: Records, second: Records, confidence: float = 0.95) -> tuple[floa
 
 def gap_by_class(first: Records, second: Records) -> pd.DataFrame:
     """The same for every class and over all, in percent: class, n, first, second, difference, low, high, p_holm."""
-    frame = difference.compute(first, second).rename(columns={"n_first": "n"})
-    for column in ("first", "second", *POINTS):
-        frame[column] *= 100
-    return frame[["class", "n", "first", "second", *POINTS, "p_holm"]]
+    columns = ("first", "second", "difference", "low", "high")
+    frame = columns_in_percent(difference.compute(first, second), *columns).rename(columns={"n_first": "n"})
+    return frame[["class", "n", *columns, "p_holm"]]

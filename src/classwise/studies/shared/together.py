@@ -64,6 +64,14 @@ def interval(values: Array, confidence: float = 0.95) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def rhos(drawn: Array) -> Array:
+    """ρ of every run against the first, for every draw; NaN if the accuracy of the first's worst class is 0."""
+    lowest, mean = np.nanmin(drawn, axis=2), np.nanmean(drawn, axis=2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = (lowest - lowest[:, :1]) / lowest[:, :1] - (mean[:, :1] - mean) / mean[:, :1]
+    return np.where(lowest[:, :1] > 0, found, np.nan)
+
+
 def interval_between(drawn: Array) -> tuple[float, float]:
     """Of four runs, a number of each for each draw: by how much the gain d − c exceeds the gain b − a."""
     a, b, c, d = drawn.T
@@ -77,15 +85,12 @@ def halves(runs: Sequence[Records]) -> tuple[list[Records], list[Records]]:
     """
     right, label = _aligned(runs)
     images = pd.DataFrame({"label": label, "seen": np.isfinite(right).sum(axis=1)}, index=_index(runs))
-    ordered = images.sort_values(
-        ["label", "seen"], ascending=[True, False], kind="stable"
-    )  # first the images that all runs have
+    ordered = images.sort_values(["label", "seen"], ascending=[True, False], kind="stable")  # what all runs have first
     odd = ordered.groupby("label").cumcount() % 2 == 1
-    inside = [np.isin(run.index, odd.index[odd]) for run in runs]
-    return (
-        [run.take(np.flatnonzero(~second)) for run, second in zip(runs, inside, strict=True)],
-        [run.take(np.flatnonzero(second)) for run, second in zip(runs, inside, strict=True)],
+    first, second = (
+        [run.take(np.flatnonzero(np.isin(run.index, odd.index[odd]) == half)) for run in runs] for half in (False, True)
     )
+    return first, second
 
 
 def smallest(*runs: Records) -> int:
@@ -129,6 +134,11 @@ def in_percent(name: str, found: Estimate | Worst | PerClass, ends: str | None =
     before = f"{name if ends is None else ends} ".lstrip()
     value = found.values if isinstance(found, PerClass) else found.value
     return {f"{name} (%)": 100 * value, f"{before}low": 100 * found.low, f"{before}high": 100 * found.high}
+
+
+def columns_in_percent(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """The table with fractions in these columns made percentages."""
+    return table.assign(**{column: 100 * table[column] for column in columns})
 
 
 def of_models(tables: Mapping[Any, pd.DataFrame], label: str = "model") -> pd.DataFrame:

@@ -16,7 +16,6 @@ from classwise.core.meta import Protocol
 from classwise.core.records import Records
 from classwise.core.threat import Norm
 from classwise.data import class_names as known_classes
-from classwise.show import figures
 from classwise.show.figures import sweep
 from classwise.show.figures.style import Chart
 from classwise.studies.runner.epochs import at_epoch
@@ -25,7 +24,7 @@ from classwise.studies.runner.models_under_study import ModelUnderStudy, Setting
 from classwise.studies.runner.result import Done, StudyResult
 from classwise.studies.runner.study import Study
 from classwise.studies.shared import over_seeds
-from classwise.studies.shared.together import of_models
+from classwise.studies.shared.together import columns_in_percent, of_models
 from classwise.training.recipe import Recipe, load
 
 ONE_SEED = (
@@ -81,10 +80,13 @@ class Variants(Study):
 
     def rows(self, done: Done, variant: Variant, attack: str | None = None) -> list[Records]:
         """The records of a variant for each seed, under one attack or under all of them."""
-        return [done.audit(f"{self._name(variant, seed)}-audit").rows(attack) for seed in self.seeds]
+        return [done.rows(f"{self._name(variant, seed)}-audit", attack) for seed in self.seeds]
+
+    def runs(self, done: Done, values: Sequence[float]) -> dict[float, list[Records]]:
+        """The records of the variants by the value that each has of a swept setting."""
+        return dict(zip(values, (self.rows(done, variant) for variant in self.variants()), strict=True))
 
     def notes(self) -> tuple[str, ...]:
-        """What the intervals leave out."""
         return (ONE_SEED,) if len(self.seeds) == 1 else ()
 
     def _name(self, variant: Variant, seed: int) -> str:
@@ -93,14 +95,19 @@ class Variants(Study):
     def _model(self, variant: Variant, seed: int) -> ModelUnderStudy:
         changes = (*self.set, *variant.changes, f"train.seed={seed}")
         setting = Setting(self.data, self.eps, self.norm)
-        made = from_recipe(self._name(variant, seed), variant.recipe, changes, setting)
-        return at_epoch(made, self.epoch)
+        return at_epoch(from_recipe(self._name(variant, seed), variant.recipe, changes, setting), self.epoch)
 
 
 def class_setting(source: str, changes: Sequence[str], setting: str, names: Sequence[str]) -> tuple[list[str], float]:
-    """The classes a user named, and the recipe's single value of the setting that is swept for them."""
+    """The classes a user named, and the recipe's value of the setting that is swept for them, the same for all."""
     recipe = with_setting(source, changes, setting)
-    return chosen(recipe, names), one_value(recipe, setting)
+    classes, value = chosen(recipe, names), getattr(recipe.method, setting)
+    if not isinstance(value, (int, float)):
+        raise UserError(
+            f"the recipe has a {setting} for each class ({value}); start from one that has a single {setting}, since "
+            "the study itself changes it class by class."
+        )
+    return classes, float(value)
 
 
 def with_setting(source: str, changes: Sequence[str], setting: str) -> Recipe:
@@ -110,17 +117,6 @@ def with_setting(source: str, changes: Sequence[str], setting: str) -> Recipe:
         name = methods.name_of(recipe.method)
         raise UserError(f"{source} trains {name}, which has no setting {setting}; choose a recipe whose method does.")
     return recipe
-
-
-def one_value(recipe: Recipe, setting: str) -> float:
-    """The recipe's value of a class-wise setting, if it is the same for all classes; else an error."""
-    value = getattr(recipe.method, setting)
-    if not isinstance(value, (int, float)):
-        raise UserError(
-            f"the recipe has a {setting} for each class ({value}); start from one that has a single {setting}, since "
-            "the study itself changes it class by class."
-        )
-    return float(value)
 
 
 def classes_of(recipe: Recipe) -> tuple[str, ...] | None:
@@ -159,11 +155,7 @@ def check_sweep(setting: str, values: Sequence[float], most: float = float("inf"
 
 
 def sweep_result(
-    runs: Mapping[float, Sequence[Records]],
-    base: float,
-    setting: str,
-    title: str,
-    highlight: Sequence[str] | None = None,
+    runs: Mapping[float, Sequence[Records]], base: float, setting: str, title: str, highlight: Sequence[str] = ()
 ) -> StudyResult:
     """The accuracy of each class at each value, its changes against the base value, and the figure of both."""
     changes = {value: over_seeds.changes(runs[base], own) for value, own in runs.items() if value != base}
@@ -171,15 +163,15 @@ def sweep_result(
         "robustness": swept(runs, setting),
         "changes": of_models({v: changes_in_percent(t) for v, t in changes.items()}, setting),
     }
-    return StudyResult(tables, {"sweep": sweep_chart(runs, title, highlight)}, data={"sweep": sweep_rows(runs, title)})
+    chart, rows = sweep_chart(runs, title, highlight), sweep_rows(runs, title)
+    return StudyResult(tables, figures={"sweep": chart}, data={"sweep": rows})
 
 
 def swept(runs: Mapping[float, Sequence[Records]], setting: str) -> pd.DataFrame:
     """The accuracy of each class at each value, in percent: the setting, class, n, robust, low, high."""
-    frame = pd.concat([over_seeds.by_class(rows).assign(value=value) for value, rows in runs.items()])
-    shown = frame.assign(**{name: 100 * frame[name] for name in ("accuracy", "low", "high")})
-    named = shown.rename(columns={"value": setting, "accuracy": "robust (%)"})
-    return named[[setting, "class", "n", "robust (%)", "low", "high"]].reset_index(drop=True)
+    frame = of_models({value: over_seeds.by_class(rows) for value, rows in runs.items()}, setting)
+    shown = columns_in_percent(frame, "accuracy", "low", "high").rename(columns={"accuracy": "robust (%)"})
+    return shown[[setting, "class", "n", "robust (%)", "low", "high"]]
 
 
 def sweep_rows(runs: Mapping[float, Sequence[Records]], title: str) -> pd.DataFrame:
@@ -188,15 +180,11 @@ def sweep_rows(runs: Mapping[float, Sequence[Records]], title: str) -> pd.DataFr
     return pd.concat(found, ignore_index=True)
 
 
-def sweep_chart(runs: Mapping[float, Sequence[Records]], title: str, highlight: Sequence[str] | None) -> Chart:
+def sweep_chart(runs: Mapping[float, Sequence[Records]], title: str, highlight: Sequence[str] = ()) -> Chart:
     """The same, drawn; on a logarithmic axis if the values span more than a factor of ten."""
-    frame = sweep_rows(runs, title)
-    return figures.styled(sweep.draw(frame, title, log=sweep.wants_log(runs), highlight=highlight))
+    return sweep.draw(sweep_rows(runs, title), title, log=sweep.wants_log(runs), highlight=list(highlight) or None)
 
 
 def changes_in_percent(table: pd.DataFrame) -> pd.DataFrame:
-    """A table of changes for reading."""
-    shown = table.assign(**{name: 100 * table[name] for name in ("base", "accuracy", "change", "low", "high")})
-    return shown.rename(
-        columns={"base": "base (%)", "accuracy": "robust (%)", "change": "change (points)", "p_holm": "p (Holm)"}
-    )
+    shown = {"base": "base (%)", "accuracy": "robust (%)", "change": "change (points)", "p_holm": "p (Holm)"}
+    return columns_in_percent(table, "base", "accuracy", "change", "low", "high").rename(columns=shown)

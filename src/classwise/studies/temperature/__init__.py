@@ -7,6 +7,7 @@ attacks. Also how flat the models' outputs are (CVC, on clean images), which is 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,20 +18,11 @@ import pandas as pd
 from classwise.core.errors import UserError
 from classwise.core.records import Records
 from classwise.metrics import cv, mcd, overall
-from classwise.show import figures
-from classwise.show.figures import confidence, confidence_path
-from classwise.show.figures import temperature as figure
-from classwise.studies.runner.graph import DeriveJob, StudyJob
+from classwise.show.figures import confidence_path
+from classwise.show.figures.style import Chart
+from classwise.studies.runner.graph import StudyJob
 from classwise.studies.runner.result import Done, StudyResult
-from classwise.studies.shared.temperature_sweep import (
-    VARIANTS,
-    OfTemperatures,
-    Sweep,
-    confidences,
-    gap,
-    gap_by_class,
-    lines,
-)
+from classwise.studies.shared.temperature_sweep import VARIANTS, OfTemperatures, Sweep, gap, gap_by_class
 from classwise.studies.shared.together import WIDEST, by_name, cv_change, interval, resampled, smallest
 from classwise.studies.temperature import claims, derived
 from classwise.studies.temperature.derived import PGD
@@ -40,10 +32,9 @@ from classwise.studies.temperature.derived import PGD
 class Temperature(OfTemperatures):
     """Temperature-PGD over 1/T, and what of it is rounding.
 
-    inv_temperature: the grid of 1/T; 1, which is PGD, is always in it. attack: the PGD it is a variant of. image: the
-    test image whose confidences are plotted; by default one that survives PGD and is broken by Temperature-PGD.
-    followed: the 1/T of Temperature-PGD for that image; by default the best. steps: steps of the attack to plot; by
-    default the first, the middle one and the last. protocol: "final" judges the last step alone, as the papers do.
+    image: the test image whose confidences are plotted; by default one that survives PGD and is broken by
+    Temperature-PGD. followed: the 1/T of Temperature-PGD for that image; by default the best. steps: steps of the
+    attack to plot; by default the first, the middle one and the last.
     """
 
     image: int | None = None
@@ -54,23 +45,14 @@ class Temperature(OfTemperatures):
         found: list[StudyJob] = []
         for model in self.models():
             audit = self.sweep(model)
-            common: dict[str, Any] = {
-                "model": model.checkpoint,
-                "data": model.data,
-                **model.threat_arguments,
-                "attack": self.attack,
-            }
+            common: dict[str, Any] = {"data": model.data, **model.threat_arguments, "attack": self.attack}
             common |= {"inv_temperature": self.grid, "seed": self.seed}
-            counted: dict[str, Any] = {"per_class": self.per_class}
             followed: dict[str, Any] = {"audit": f"{{{audit.name}}}", "image": self.image}
             if (inverse := self._followed()) is not None:
                 followed["followed"] = inverse
-            found += [
-                *model.jobs,
-                audit,
-                DeriveJob(f"{model.name}-gradients", f"{derived.__name__}:gradients", {**common, **counted}),
-                DeriveJob(f"{model.name}-path", f"{derived.__name__}:path", {**common, **followed}),
-            ]
+            gradients = model.derive("gradients", f"{derived.__name__}:gradients", **common, per_class=self.per_class)
+            path = model.derive("path", f"{derived.__name__}:path", **common, **followed)
+            found += [*model.jobs, audit, gradients, path]
         return found
 
     def _followed(self) -> float | None:
@@ -83,38 +65,32 @@ class Temperature(OfTemperatures):
         sweeps = self.sweeps(done)
         sweep = pd.concat([_sweep(name, own, _dead(done, name)) for name, own in sweeps.items()], ignore_index=True)
         best = pd.DataFrame([_best(name, own, variant) for name, own in sweeps.items() for variant in VARIANTS])
-        flat = confidences(sweeps)
+        shared = self.curves(sweeps)
         tables = {"sweep": sweep, "best": best, "best_by_class": _best_by_class(sweeps)}
         tables |= {variant: _printed(sweeps, sound) for variant, sound in VARIANTS.items()}
         followed = {name: done.table(f"{name}-path", "path.csv").astype({"class": str}) for name in sweeps}
-        drawn = lines(sweeps)
-        charts = {"temperature": figure.draw(drawn)}
         found = [*claims.breaks_more(best), claims.spreads(best), claims.rise(sweeps, sweep)]
-        if flat is not None:
-            tables["confidence"] = flat
-            charts["confidence"] = confidence.draw({name: own.clean for name, own in sweeps.items()})
-            found += [claims.flat_classes(sweeps), claims.flat_models(flat, best)]
-        data = {"temperature": drawn, "confidence_path": _rows_of_models(followed)}
-        for name, own in followed.items():
-            charts[f"path_{name}"] = confidence_path.draw(own, str(own["true_class"].iloc[0]), self._shown(own))
+        if "confidence" in shared.tables:
+            found += [claims.flat_classes(sweeps), claims.flat_models(shared.tables["confidence"], best)]
+        paths = pd.concat([own.assign(model=name) for name, own in followed.items()], ignore_index=True)
+        charts = {f"path_{name}": self._path(own) for name, own in followed.items()}
         if len(followed) > 1 and (beside := _beside(followed)) is not None:
-            charts["path_of_models"] = confidence_path.draw(
-                beside, str(beside["true_class"].iloc[0]), self._shown(beside)
-            )
-        styled = {name: figures.styled(chart) for name, chart in charts.items()}
-        return StudyResult(tables, styled, found, self.notes(), data)
+            charts["path_of_models"] = self._path(beside)
+        return dataclasses.replace(
+            shared,
+            tables={**tables, **shared.tables},
+            figures={**shared.figures, **charts},
+            claims=found,
+            data={**shared.data, "confidence_path": paths},
+        )
 
-    def _shown(self, path: pd.DataFrame) -> list[int]:
-        """The steps whose confidences are drawn."""
+    def _path(self, path: pd.DataFrame) -> Chart:
+        """The confidences at the chosen steps."""
         last = int(path["step"].max())
         wanted = self.steps or confidence_path.usual_steps(path)
         if wrong := [step for step in wanted if not 0 <= step <= last]:
             raise UserError(f"--steps {wrong[0]}: the attack takes {last} steps; 0 is its start.")
-        return list(wanted)
-
-
-def _rows_of_models(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    return pd.concat([own.assign(model=name) for name, own in tables.items()], ignore_index=True)
+        return confidence_path.draw(path, str(path["true_class"].iloc[0]), list(wanted))
 
 
 def _beside(followed: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:

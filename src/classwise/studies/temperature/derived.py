@@ -13,7 +13,7 @@ from torch import nn
 
 from classwise.attacks import parse
 from classwise.attacks.attack import Rows, initial_rows, value_and_gradient
-from classwise.auditing.inputs import device_of, images_of, module_of
+from classwise.auditing.inputs import device_of, module_of
 from classwise.core import rng, spec
 from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError
@@ -21,6 +21,7 @@ from classwise.core.losses import cross_entropy
 from classwise.core.records import Records
 from classwise.core.storage import atomic_write_text
 from classwise.core.threat import Norm, Threat
+from classwise.data import load
 from classwise.data.images import Images
 from classwise.results.audit_result import Audit
 from classwise.studies.runner.work import Environment
@@ -42,8 +43,7 @@ def gradients(
     per_class: int | None,
     norm: Norm = "linf",
 ) -> None:
-    """gradients.csv: at each 1/T, of how many images of each class the float32 gradient is exactly zero where PGD
-    starts: inv_temperature, class, n, zero."""
+    """gradients.csv, inv_temperature, class, n, zero: how many float32 gradients are exactly 0 where PGD starts."""
     images, module = _loaded(environment, model, data)
     images = images.subset(per_class=per_class, seed=seed)
     size, threat = images.num_classes, Threat(norm, spec.number(eps))
@@ -121,7 +121,7 @@ def _most_affected(pgd: Records, other: Records) -> int:
 
 def _loaded(environment: Environment, model: str, data: str) -> tuple[Images, nn.Module]:
     """The test images and the model, as an audit loads them."""
-    images = images_of(data, root=environment.root, download=environment.download)
+    images = load(data, environment.root, download=environment.download)
     return images, module_of(model, images, device=environment.device).requires_grad_(False)
 
 

@@ -46,7 +46,6 @@ class Resources:
 
 
 def names() -> list[str]:
-    """Every engine there is."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
@@ -55,10 +54,8 @@ def engine(spec: str, workspace: Workspace, resources: Resources) -> AbstractCon
     name = spec.partition(":")[0]
     if name not in names():
         raise unknown("engine", name, names())
-    opened: AbstractContextManager[Submit] = importlib.import_module(f"{__name__}.{name}").opened(
-        spec, workspace, resources
-    )
-    return opened
+    opened: Callable[..., AbstractContextManager[Submit]] = importlib.import_module(f"{__name__}.{name}").opened
+    return opened(spec, workspace, resources)
 
 
 def drive(workspace: Workspace, submit: Submit) -> Iterator[str]:
@@ -83,7 +80,9 @@ def drive(workspace: Workspace, submit: Submit) -> Iterator[str]:
         finished, _ = concurrent.futures.wait(running, patience, return_when=concurrent.futures.FIRST_COMPLETED)
         for future in finished:
             name = running.pop(future)
-            if (wrong := _wrong(future)) is not None:
+            error = future.exception()
+            wrong = future.result() if error is None else f"{type(error).__name__}: {error}"
+            if wrong is not None:
                 failed[name] = wrong
                 continue
             order.done(name)
@@ -94,8 +93,3 @@ def drive(workspace: Workspace, submit: Submit) -> Iterator[str]:
             f"{len(failed)} of {len(workspace.graph)} jobs failed:\n" + "\n".join(lines) + "\n"
             "What is finished is kept; the same command resumes."
         )
-
-
-def _wrong(future: Future) -> str | None:
-    error = future.exception()
-    return future.result() if error is None else f"{type(error).__name__}: {error}"

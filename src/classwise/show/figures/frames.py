@@ -1,4 +1,4 @@
-"""The tables that the figures of a study are drawn from: one for each kind of figure, in the study's folder data.
+"""The tables that figures are drawn from: their columns, checked before anything is drawn, and those that studies left.
 
     runs/temperature/data/temperature.csv        the columns that figures.temperature.draw asks for
 
@@ -14,7 +14,7 @@ from typing import TypeAlias
 import pandas as pd
 
 from classwise.core.csv_files import read_csv
-from classwise.core.errors import UserError, unknown
+from classwise.core.errors import UserError, check_known
 from classwise.core.run_folder import StudyFolder, kind_of
 from classwise.results.audit_result import unique_names
 
@@ -24,6 +24,36 @@ Tables: TypeAlias = Mapping[str, pd.DataFrame]
 #: Columns that hold names, which may look like numbers or like nothing ("7", "null").
 _NAMES = ("attack", "background", "caption", "class", "column", "corruption", "group", "image", "kind", "model",
           "predicted", "row", "setting", "true", "true_class", "variant")  # fmt: skip
+
+
+def tidy(
+    data: pd.DataFrame,
+    figure: str,
+    names: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+    optional: Sequence[str] = (),
+    others: Sequence[str] = (),
+) -> pd.DataFrame:
+    """A copy with just the columns of a figure, names as text; an error that says what is wrong with the table.
+
+    `optional` columns are numbers, kept if the table has all of them; `others` are neither names nor numbers.
+    """
+    needed = (*names, *numbers, *others)
+    if missing := [column for column in needed if column not in data]:
+        raise UserError(
+            f"{figure} draws a table with the columns {', '.join(needed)}; {', '.join(missing)} missing. "
+            f"The table has: {', '.join(map(str, data.columns)) or 'none'}."
+        )
+    if data.empty:
+        raise UserError(f"{figure} got a table without rows; there is nothing to draw.")
+    kept = optional if all(column in data for column in optional) else ()
+    frame = data[[*needed, *kept]].reset_index(drop=True)
+    for column in (*numbers, *kept):
+        if not pd.api.types.is_numeric_dtype(frame[column]):
+            raise UserError(
+                f"the column {column} of {figure} holds numbers; got {frame[column].iloc[0]!r}. Convert it first."
+            )
+    return frame.astype(dict.fromkeys(names, str))
 
 
 def read(folders: Sequence[Path]) -> dict[str, Tables]:
@@ -72,8 +102,7 @@ def by_model(studies: Mapping[str, Tables], figure: str, model: str | None = Non
         for study, frame in table_of(studies, figure).items()
         for name, own in frame.groupby("model", sort=False)
     }
-    if model is not None and model not in {name for _, name in parts}:
-        raise unknown("model", model, {name for _, name in parts})
+    check_known("model", {name for _, name in parts}, model)
     several = len(studies) > 1
     return {
         f"{study}: {name}" if several else name: own
