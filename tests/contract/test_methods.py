@@ -16,6 +16,7 @@ from classwise.core import rng
 from classwise.core.threat import LINF
 from classwise.engine.attack_copy import follow
 from classwise.methods import Batch, Method
+from classwise.training.teachers import Teacher
 from for_each import for_each
 
 NAMES = ("ant", "bee", "cat")
@@ -29,9 +30,9 @@ def make(name: str) -> Method:
     return methods.parse(name, options)
 
 
-def network(name: str) -> nn.Module:
+def network(name: str, seed: int = 1) -> nn.Module:
     head = ",head=cosine" if name in COSINES else ""
-    model = cw.load_model(f"resnet:width=4,blocks=1{head}", num_classes=len(NAMES), in_channels=1, seed=1)
+    model = cw.load_model(f"resnet:width=4,blocks=1{head}", num_classes=len(NAMES), in_channels=1, seed=seed)
     generator = torch.Generator().manual_seed(3)
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -47,7 +48,17 @@ def batch_for(model: nn.Module, count: int = 6, **changes: object) -> Batch:
     key = rng.keys(0, torch.arange(count))
     synced_copy = follow(model.eval(), x[:2])
     synced_copy.refresh()
-    batch = Batch(x=x, y=y, key=key, eps=torch.full((count,), EPS), fast=synced_copy.attack_copy, epoch=0.5, epochs=4)
+    batch = Batch(
+        x=x,
+        y=y,
+        key=key,
+        eps=torch.full((count,), EPS),
+        fast=synced_copy.attack_copy,
+        epoch=0.5,
+        epochs=4,
+        teacher=Teacher(network("teacher", seed=2).eval()),
+        teacher_clean=Teacher(network("teacher", seed=3).eval()),
+    )
     return dataclasses.replace(batch, **changes)  # type: ignore[arg-type]
 
 

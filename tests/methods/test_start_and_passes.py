@@ -40,13 +40,13 @@ class Asked(nn.Module):
 def first_point(method: methods.Method, start: dict[str, Any] | None = None) -> tuple[Tensor, Tensor]:
     """The first point a method differentiates at, for black images, and the Gaussian start as it falls."""
     net = Asked(by_hand.model())
-    batch = by_hand.batch(net, x=torch.zeros(6, 1, 1, 5), x_adv=None)
+    batch = by_hand.batch(net, x=torch.zeros(6, 1, 1, 5), x_adv=None, teacher=by_hand.model(1))
     method.attack(net, batch, {**method.init(NAMES), **(start or {})})
     return net.points[0], 0.001 * rng.normal(rng.keys(0, batch.key), (1, 1, 5), 0)
 
 
 @for_each("step", [None, 0.007])
-@for_each("name", ATTACKING)
+@for_each("name", [name for name in ATTACKING if name != "bat"])  # whose official code clamps it
 def test_a_gaussian_start_is_not_clamped(name, step):
     point, start = first_point(
         methods.parse(name, {**OWN.get(name, {}), "start": "gaussian", "step": step, "mode": "eval"})
@@ -61,7 +61,7 @@ def test_nor_is_it_towards_a_target(target):
     torch.testing.assert_close(point, start)
 
 
-@for_each("name", ATTACKING)
+@for_each("name", [name for name in ATTACKING if name not in ("ard", "iad")])  # whose official codes do not
 def test_a_uniform_start_is_clamped(name):
     point, _ = first_point(
         methods.parse(name, {**OWN.get(name, {}), "start": "uniform", "step": 0.007, "mode": "eval"})

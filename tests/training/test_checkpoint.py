@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_runs import Killed, assert_same_run, content, dying_after, history, run, small
+from small_runs import Killed, assert_same_run, content, dying_after, history, net_file, run, small
 from torch import nn
 
 from classwise.core.errors import UserError
 from classwise.core.run_folder import TrainingFolder
 from classwise.data import load as load_data
-from classwise.training import pseudo
+from classwise.training import pseudo, recipe
 from classwise.training.checkpoint import Checkpoints
 from classwise.training.state import TrainingState
 
@@ -52,6 +52,19 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "rst": {"method": {"name": "rst", "steps": 2}, "data": {"epoch_size": 50}, "train": AT_EVERY_STEP},
     "frl_rwrm": {"method": {"name": "frl_rwrm", "steps": 2}, "train": AT_EVERY_STEP},
+    "ard": {"net": "dropping", "method": {"name": "ard", "steps": 2, "alpha": 0.9}, "train": AT_EVERY_STEP},
+    "iad": {"net": "normed", "method": {"name": "iad", "steps": 2, "begin": 1}, "train": AT_EVERY_STEP},
+    "rslad": {"net": "normed", "method": {"name": "rslad", "steps": 2}, "train": AT_EVERY_STEP},
+    "mtard": {"net": "normed", "method": {"name": "mtard", "steps": 2, "rate": 0.3}, "train": AT_EVERY_STEP},
+    "absld": {"net": "normed", "method": {"name": "absld", "steps": 2}, "train": AT_EVERY_STEP},
+    **{
+        f"fair_ard {base}": {
+            "net": "normed",
+            "method": {"name": "fair_ard", "base": base, "steps": 2, "begin": 1},
+            "train": AT_EVERY_STEP,
+        }
+        for base in ("ard", "rslad", "iad", "mtard")
+    },
 }
 
 
@@ -60,6 +73,8 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of RECIPE that nobody disturbed, and in its folder's folder what others begin from."""
     folder = tmp_path_factory.mktemp("once")
     run(small(folder), folder / "run")
+    for teacher, epoch in (("teacher", "last.pt"), ("teacher_clean", "previous.pt")):
+        shutil.copy(folder / "run" / epoch, folder / f"{teacher}.pt")
     return folder / "run"
 
 
@@ -67,6 +82,8 @@ def made(kind: str, folder: Path, once: Path) -> dict[str, Any]:
     tree = small(folder, **RUNS[kind])
     if kind == "frl_rwrm":
         tree["model"]["weights"] = str(once / "best.pt")
+    for teacher in recipe.load(tree).method.needs_teacher():
+        tree[teacher] = {"spec": f"{net_file(folder)}:plain", "weights": str(once.parent / f"{teacher}.pt")}
     if kind == "rst":
         images = load_data("digits", split="test").subset(limit=30)
         pseudo.write_pseudo(folder / "extra.npz", images, images.labels - (images.labels == 3) * 4, np.ones(30))

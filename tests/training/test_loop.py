@@ -39,7 +39,8 @@ SHRUNK = [
 
 #: Methods that wait, in trainings of two epochs.
 _EARLY = {
-    "cfa": ["method.begin=1"], "dafa": ["method.warmup=1"], "ham": ["method.begin=1"], "trix": ["method.warmup=1"],
+    "cfa": ["method.begin=1"], "dafa": ["method.warmup=1"], "ham": ["method.begin=1"], "iad": ["method.begin=1"],
+    "trix": ["method.warmup=1"],
 }  # fmt: skip
 
 
@@ -70,6 +71,7 @@ def test_every_method_trains_on_the_digits(name: str, tmp_path: Path, robust: Pa
         changes.append(f"model.weights={robust}")
     if name == "rst":
         changes.append(f"data.extra={extra}")
+    changes += [f"{teacher}.weights={robust}" for teacher in method().needs_teacher()]
     done = cw.train(f"desk/digits/{name}", out=tmp_path / "run", changes=changes, progress=False)
 
     rows = done.history

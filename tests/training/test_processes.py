@@ -91,11 +91,15 @@ def assert_alike(out: Path, alone: Path) -> None:
         {"name": "cfol", "steps": 2, "eta": 0.01},  # draws by a state that moves with every batch
         {"name": "faal", "steps": 2},  # solves a problem of the whole batch
         {"name": "csr", "steps": 2, "gamma": 0.0},  # attacks the training images before every epoch
+        {"name": "fair_ard", "base": "mtard", "steps": 2, "protocol": "code"},  # balances two losses, counts iterates
     ],
     ids=lambda method: str(method["name"]),
 )
 def test_what_methods_sum_is_summed_over_both_processes(method: dict[str, Any], tmp_path: Path) -> None:
     tree = small(tmp_path, method=method, train={"epochs": 2, "batch": 21})
+    if method["name"] == "fair_ard":
+        teacher = run(small(tmp_path, data={"per_class": 30}, method={"name": "standard"}), tmp_path / "teacher").last
+        tree["teacher"] = {"spec": tree["model"]["spec"], "weights": str(teacher)}
     run(tree, tmp_path / "alone")
     by_two(tree, tmp_path / "together")
     assert_alike(tmp_path / "together", tmp_path / "alone")

@@ -143,6 +143,18 @@ def test_recipes_that_fine_tune_say_how_to_make_the_weights_they_start_from(name
     assert made.model.spec == shipped(name).model.spec
 
 
+@for_each("name", [name for name in SHIPPED if shipped(name).method.needs_teacher()])
+def test_recipes_that_distil_say_how_to_make_their_teachers(name: str) -> None:
+    text = recipe.locate(name).read_text(encoding="utf-8").replace(" \\\n#     ", " ")
+    *first, then = re.findall(r"^#   classwise train (\S+) (.*)--out (\S+)$", text, re.MULTILINE)
+    wanted = shipped(name).method.needs_teacher()
+    given = [f"--set {part}.weights={out}/best.pt " for part, (_, _, out) in zip(wanted, first, strict=True)]
+    assert then == (name, "".join(given), f"runs/{name.rpartition('/')[2]}")
+    for part, (source, _, _) in zip(wanted, first, strict=True):
+        assert getattr(shipped(name), part).spec == shipped(source).model.spec
+        assert spec.split(shipped(source).data.name)[0] == spec.split(shipped(name).data.name)[0]
+
+
 def test_dog_has_its_own_beta() -> None:
     beta = recipe.load("cifar10/trades-dog").method.init(cifar10.CLASS_NAMES)["beta"]
     assert beta.tolist() == [0.5 if name == "dog" else 6.0 for name in cifar10.CLASS_NAMES]

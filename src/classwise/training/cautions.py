@@ -37,7 +37,7 @@ def idle(chosen: Recipe) -> list[str]:
     averages = None if part.averaging is None else averaging.parse(part.averaging)
     awp = None if part.awp is None else parse_awp(part.awp)
     waits = (
-        (methods.name_of(method), method.idle_epochs(), "its class-wise part never begins"),
+        (methods.name_of(method), method.idle_epochs(), "what it adds to its base method never begins"),
         (f"train.averaging = {part.averaging}", averages.start - 1 if averages else 0, "nothing is averaged"),
         (f"train.awp = {part.awp}", awp.start if awp else 0, "no weight is perturbed"),
     )
