@@ -64,9 +64,11 @@ def short_training(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
     def shortened(source: Any, changes: Any = ()) -> recipe.Recipe:
         full = load(source, changes)
-        own = {"steps": 1} if hasattr(full.method, "steps") else {}
+        own = {name: 1 for name in ("steps", "check") if hasattr(full.method, name)}  # ham checks one of its steps
+        teachers = {name: getattr(full, name) for name in full.method.needs_teacher()}
         return dataclasses.replace(
             full,
+            **{name: dataclasses.replace(part, spec=_NETWORK) for name, part in teachers.items()},
             data=dataclasses.replace(full.data, per_class=4, validation=min(full.data.validation, 1)),
             model=dataclasses.replace(full.model, spec=_NETWORK),
             method=dataclasses.replace(full.method, **own),
