@@ -38,13 +38,13 @@ def save_model(run: RepairFolder, config: RepairConfig, model: nn.Module, images
     if (named := stays_where_it_is(spec)) is not None:
         _, bias = bias_of(model)
         assert bias is not None
-        write_biased(run.best_box, named, bias, config.model.normalize)
+        write_biased(run.best_box, named, bias, options(config, images, "repair").get("normalize"))
         return run.best_box
     if isinstance(spec, (str, Path)):
         channels = int(images.batch(np.arange(1))[0].shape[1])
         save_checkpoint(run.best, model, str(spec), images.num_classes, channels, repair=about, **_training(model))
         return run.best
-    if not isinstance(spec, nn.Module):
+    if not isinstance(spec, nn.Module) or getattr(spec, "black_box", False):
         return None
     inner, bias = bias_of(model)
     with atomic_write(run.best) as handle:
