@@ -32,7 +32,7 @@ SAME = {"confidence_path": "temperature"}
 #: What a reader looks for in the drawing besides the classes.
 WORDS = {"temperature": "1/T", "confidence_path": "step 2", "sweep": "weight of 3", "corruptions": "contrast",
          "background": "pgd-2", "weight_norm": "norm of the weights", "discrepancy": "difference from the average",
-         "panels": "difference", "features": "adversarial"}  # fmt: skip
+         "panels": "difference", "features": "adversarial", "front": "worst class"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,13 @@ def audited(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
     return out
 
 
+@pytest.fixture(scope="module")
+def repaired(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("repairs") / "madry"
+    cw.repair(str(models["madry"] / "best.pt"), "digits", "pgd-4", 0.1, per_class=6, rounds=1, out=out)
+    return out
+
+
 def drawn(arguments: list[str], out: Path) -> str:
     done = CliRunner().invoke(app, ["figure", *arguments, "--out", str(out)])
     assert done.exit_code == 0, (done.output, done.exception)
@@ -71,14 +78,19 @@ def drawn(arguments: list[str], out: Path) -> str:
 
 @pytest.mark.parametrize("name", figures.names())
 def test_it_is_drawn_from_what_it_says(
-    name: str, models: dict[str, Path], audited: Path, study_of: Callable[[str], Path], tmp_path: Path
+    name: str,
+    models: dict[str, Path],
+    audited: Path,
+    repaired: Path,
+    study_of: Callable[[str], Path],
+    tmp_path: Path,
 ) -> None:
     options = ["--set", "state=weight"] if name == "class_state" else []
     for kind in figures.sources(name):
         if kind == "studies":
             folder = study_of("background" if name == "panels" else name)
         else:
-            folder = audited if kind == "audits" else models["madry"]
+            folder = {"audits": audited, "repairs": repaired, "histories": models["madry"]}[kind]
         svg = drawn([name, str(folder), *options], tmp_path / "figure.svg")
         said = re.findall(r"<(?:text|tspan)[^>]*>([^<]+)<", svg)
         assert "undefined" not in svg

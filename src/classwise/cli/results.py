@@ -92,7 +92,7 @@ def compare(
 
 def figure(
     name: Annotated[str, typer.Argument(help="Which figure; see: classwise list figures.")],
-    runs: Annotated[list[Path], typer.Argument(help="Run folders of audits; of trainings for figures over epochs; folders of studies for theirs.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders of audits; of trainings for figures over epochs; of repairs and studies for theirs.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file: .pdf, .svg, .png, .html or .json.")],
     attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack, for figures of one. [default: the headline one]")] = None,
     width: Annotated[str | None, typer.Option("--width", help="column, page, slide, or a number of points.")] = None,
@@ -110,6 +110,8 @@ def figure(
     kinds = figures.sources(name)
     if "studies" in kinds and (len(kinds) == 1 or all(kind_of(run) == "study" for run in runs)):
         chart = figures.from_studies(name, frames.read(runs), **options)
+    elif "repairs" in kinds:
+        chart = figures.from_repairs(name, page.read(runs).repairs, **options)
     elif "histories" in kinds:
         chart = figures.from_histories(name, page.read(runs).histories, **options)
     else:
@@ -118,7 +120,7 @@ def figure(
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders of audits, and of trainings.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders of audits, of trainings and of repairs.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
     name: Annotated[list[str] | None, typer.Option("--name", help="What to call the runs, one for each; repeatable. [default: the folders' names]")] = None,
     title: Annotated[str | None, typer.Option("--title", help="Of the page.")] = None,

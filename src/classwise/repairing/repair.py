@@ -34,6 +34,7 @@ from classwise.repairing.search import Search
 from classwise.repairing.trials import Calibration, Trial
 from classwise.results import repair_result
 from classwise.results.repair_result import RepairResult
+from classwise.show import figures
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -135,6 +136,8 @@ def _judged(
     )
     if run is not None:
         result.save(run.path)
+        if config.goal.front:
+            figures.save(figures.from_repairs("front", {run.path.name: result}), run.front_figure)
     return result
 
 

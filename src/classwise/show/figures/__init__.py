@@ -5,9 +5,9 @@
     figures.from_runs("confusion", {"trades": audit}, attack="pgd-20")
     figures.from_histories("epochs", {"trades": pd.read_csv("runs/trades/history.csv")})
 
-A figure's `draw` takes tables or records. So that ``classwise figure NAME FOLDER…`` can draw it, it has one of three
-more: `from_runs` takes finished audits by name, `from_history` the histories of trainings, and `from_study` the tables
-that studies left.
+A figure's `draw` takes tables or records. So that ``classwise figure NAME FOLDER…`` can draw it, it has one of four
+more: `from_runs` takes finished audits by name, `from_history` the histories of trainings, `from_repairs` finished
+repairs, and `from_study` the tables that studies left.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import pandas as pd
 from classwise.core.errors import UserError
 from classwise.core.registry import Registry
 from classwise.results.audit_result import Audit
+from classwise.results.repair_result import RepairResult
 from classwise.show.figures.frames import Tables
 from classwise.show.figures.style import Chart, save, styled
 
@@ -30,6 +31,7 @@ __all__ = [
     "chart",
     "describe",
     "from_histories",
+    "from_repairs",
     "from_runs",
     "from_studies",
     "names",
@@ -39,10 +41,15 @@ __all__ = [
     "usage",
 ]
 
-#: What a figure is drawn from: finished audits, histories of trainings, or the tables of finished studies.
-Source = Literal["audits", "histories", "studies"]
+#: What a figure is drawn from: finished audits, histories of trainings, finished repairs, or tables of studies.
+Source = Literal["audits", "histories", "repairs", "studies"]
 
-_MAKERS: dict[str, Source] = {"from_runs": "audits", "from_history": "histories", "from_study": "studies"}
+_MAKERS: dict[str, Source] = {
+    "from_runs": "audits",
+    "from_history": "histories",
+    "from_repairs": "repairs",
+    "from_study": "studies",
+}
 
 
 def _source_of(maker: Any) -> Source | None:
@@ -58,7 +65,7 @@ _REGISTRY = Registry(
     functions=tuple(_MAKERS),
     given=tuple(_MAKERS.values()),
     accepts=lambda item: _source_of(item) is not None,
-    expected="a function whose first argument is audits, histories or studies",
+    expected="a function whose first argument is audits, histories, repairs or studies",
 )
 names, describe, usage = _REGISTRY.names, _REGISTRY.describe, _REGISTRY.usage
 
@@ -98,6 +105,11 @@ def from_histories(name: str, histories: Mapping[str, pd.DataFrame], **options: 
     return _make(name, "histories", histories, options)
 
 
+def from_repairs(name: str, repairs: Mapping[str, RepairResult], **options: Any) -> Chart:
+    """A figure of finished repairs, by name."""
+    return _make(name, "repairs", repairs, options)
+
+
 def from_studies(name: str, studies: Mapping[str, Tables], **options: Any) -> Chart:
     """A figure of finished studies, from the tables they left (`frames.read`), by name."""
     return _make(name, "studies", studies, options)
@@ -116,6 +128,7 @@ def _instead(name: str, asked: Source) -> str:
     folders: dict[Source, str] = {
         "audits": "run folders of audits",
         "histories": "run folders of trainings (history.csv)",
+        "repairs": "run folders of repairs (classwise repair)",
         "studies": "folders of studies (classwise study)",
     }
     return f"{name} is drawn from {' or '.join(folders[kind] for kind in sources(name))}, not from {folders[asked]}."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -17,6 +17,7 @@ import pandas as pd
 from classwise.core.csv_files import visible
 from classwise.core.errors import UserError
 from classwise.results.audit_result import Audit
+from classwise.results.repair_result import RepairResult
 from classwise.show import figures
 from classwise.show.figures import class_state
 from classwise.show.figures.style import Chart
@@ -79,6 +80,16 @@ _OF_TRAININGS = (
 )
 
 
+_OF_REPAIRS = (
+    PageFigure(
+        "front",
+        "repair",
+        "Worst class against average of every change tried",
+        "On the calibration images; diamonds are the model before and after on the images that judge.",
+    ),
+)
+
+
 @dataclass(frozen=True)
 class Drawing:
     """A figure of the page, drawn; or why it could not be."""
@@ -103,10 +114,25 @@ def of_trainings(histories: Mapping[str, pd.DataFrame]) -> list[Drawing]:
     return [_draw(figure, figures.from_histories, own) for figure, own in runs.items() if own]
 
 
-def _draw(figure: PageFigure, make: Callable[[str, Mapping[str, Any]], Chart], runs: Mapping[str, Any]) -> Drawing:
-    """The figure of these runs, or why they do not have what it needs."""
+def of_repairs(repairs: Mapping[str, RepairResult]) -> list[Drawing]:
+    """The figures of repairs: the changes tried, a figure for each repair."""
+    drawn = []
+    for figure in _OF_REPAIRS:
+        for place, (name, repair) in enumerate(repairs.items()):
+            titled = figure if len(repairs) == 1 else replace(figure, title=f"{name}: {figure.title}")
+            drawn.append(_draw(titled, figures.from_repairs, {name: repair}, f"{figure.figure}{place}"))
+    return drawn
+
+
+def _draw(
+    figure: PageFigure,
+    make: Callable[[str, Mapping[str, Any]], Chart],
+    runs: Mapping[str, Any],
+    identifier: str | None = None,
+) -> Drawing:
+    """The figure of these runs, or why they do not have what it needs. identifier: where there are several of it."""
     try:
-        return Drawing(figure, svg=svg(make(figure.figure, runs), figure.figure))
+        return Drawing(figure, svg=svg(make(figure.figure, runs), identifier or figure.figure))
     except UserError as error:
         return Drawing(figure, problem=str(error))
 

@@ -30,6 +30,7 @@ from classwise.metrics import groups
 from classwise.results import findings as rules
 from classwise.results.audit_result import Audit, unique_names
 from classwise.results.finding import by_heading
+from classwise.results.repair_result import AFTER, BEFORE, RepairResult
 from classwise.show.page import charts, commands, data, gallery, sections
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -42,6 +43,7 @@ _SECTIONS = {
     "intervals": "Intervals",
     "curves": "Curves",
     "training": "Training",
+    "repair": "Repair",
     "findings": "Warnings",
     "groups": "Groups",
     "comparison": "Comparison",
@@ -51,11 +53,13 @@ _SECTIONS = {
 
 @dataclass(frozen=True)
 class Runs:
-    """The contents of the run folders, by name: finished audits, and the histories of trainings."""
+    """The contents of the run folders, by name: finished audits, the histories of trainings, and finished repairs,
+    whose audits before and after are among the audits."""
 
     audits: Mapping[str, Audit]
     histories: Mapping[str, pd.DataFrame]
     remarks: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of trainings, at their end
+    repairs: Mapping[str, RepairResult] = field(default_factory=dict)
     metrics: Sequence[str] = ()  # to be shown besides the usual ones
 
 
@@ -68,7 +72,7 @@ def build(
     image_bytes: int = _IMAGE_BYTES,
     metrics: Sequence[str] = (),
 ) -> Path:
-    """Write the page of these run folders, of audits and of trainings, to `out`.
+    """Write the page of these run folders, of audits, trainings and repairs, to `out`.
 
     names: what to call the runs; by default the folders' names. base: the run the others are compared with; by default
     the first. image_bytes: room for the images of the confusion; 0 leaves them out. metrics: shown besides the usual.
@@ -81,26 +85,35 @@ def build(
 
 
 def read(folders: Sequence[Path], names: Sequence[str] | None = None) -> Runs:
-    """The audits and trainings in these folders, in the order given."""
+    """The audits, trainings and repairs in these folders, in the order given."""
     if not folders:
-        raise UserError("a report needs at least one run folder, of an audit or of a training.")
+        raise UserError("a report needs at least one run folder, of an audit, a training or a repair.")
     if names is not None and not len(folders) == len(names) == len(set(names)):
         raise UserError(f"{len(folders)} run folders need as many different names; got {', '.join(names) or 'none'}.")
     paths = [Path(folder) for folder in folders]
     for path in paths:
         if not path.is_dir():
-            raise UserError(f"{path} is not a folder; give run folders of audits or trainings.")
+            raise UserError(f"{path} is not a folder; give run folders of audits, trainings or repairs.")
     unique_names(paths)  # none is given twice
     chosen = dict(zip(paths, names or [""] * len(paths), strict=True))
-    trained = [path for path in paths if kind_of(path) == "training"]
-    audited = [path for path in paths if path not in trained]
+    trained, repaired = ([path for path in paths if kind_of(path) == kind] for kind in ("training", "repair"))
+    audited = [path for path in paths if path not in (*trained, *repaired)]
     trainings = {
         chosen[path] or name: TrainingFolder(path) for name, path in zip(unique_names(trained), trained, strict=True)
     }
+    repairs = {
+        chosen[path] or name: RepairResult.load(path)
+        for name, path in zip(unique_names(repaired), repaired, strict=True)
+    }
+    audits = {chosen[path] or name: Audit.load(path) for name, path in zip(unique_names(audited), audited, strict=True)}
+    for name, repair in repairs.items():
+        prefix = "" if len(paths) == 1 else f"{name} "
+        audits |= {f"{prefix}{BEFORE}": repair.before, f"{prefix}{AFTER}": repair.after}
     return Runs(
-        {chosen[path] or name: Audit.load(path) for name, path in zip(unique_names(audited), audited, strict=True)},
+        audits,
         {name: run.history() for name, run in trainings.items()},
         {name: run.remarks() for name, run in trainings.items()},
+        repairs,
     )
 
 
@@ -108,7 +121,7 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
     """The page as text."""
     shown, pool, kept = gallery.collect(runs.audits, image_bytes)
     found = {name: groups.compute(audit.rows()) for name, audit in runs.audits.items()}
-    drawn = [*charts.of_audits(runs.audits), *charts.of_trainings(runs.histories)]
+    drawn = [*charts.of_audits(runs.audits), *charts.of_trainings(runs.histories), *charts.of_repairs(runs.repairs)]
     payload = {
         "runs": [
             data.of_run(name, audit, found[name], shown[name], own.why)
@@ -126,6 +139,7 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
         ],
         "charts": [(drawing.figure, Markup(drawing.svg), drawing.problem) for drawing in drawn],
         "remarks": {name: sentences for name, sentences in runs.remarks.items() if sentences},
+        "repairs": {name: sections.repair(repair) for name, repair in runs.repairs.items()},
         "comparison": sections.comparison(runs.audits, base),
     }
     return _template().render(**context, **_inlined(payload), sections=_shown_sections(runs, drawn))
@@ -153,11 +167,15 @@ def _shown_sections(runs: Runs, drawn: Sequence[charts.Drawing]) -> list[tuple[s
         there |= {"classes", "confusion", "intervals", "findings", "groups"}
     if any(runs.remarks.values()):
         there.add("training")
+    if runs.repairs:
+        there.add("repair")
     there = there - {"comparison"} | ({"comparison"} if len(runs.audits) > 1 else set())
     return [(anchor, name) for anchor, name in _SECTIONS.items() if anchor in there]
 
 
 def _title(runs: Runs) -> str:
+    if runs.repairs and len(runs.audits) == 2:
+        return f"Repair of the worst class: {next(iter(runs.repairs))}"
     names = [*runs.audits] or [*runs.histories]
     return "Robustness by class: " + ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 

@@ -15,6 +15,8 @@ from classwise.metrics.groups import Groups, Superclasses
 from classwise.results import findings as rules
 from classwise.results.audit_result import Audit
 from classwise.results.compare import Comparison, compare
+from classwise.results.repair_result import RepairResult
+from classwise.show import repair as shown
 from classwise.show.comparison import run_text
 from classwise.show.page.data import attack_label
 
@@ -113,6 +115,20 @@ def _difference(row: pd.Series[Any], reach: float) -> dict[str, Any]:
         "width": round(50 * abs(value) / reach, 2),
         "low": round(50 + 50 * float(row["low"]) / reach, 2),
         "span": round(50 * float(row["high"] - row["low"]) / reach, 2),
+    }
+
+
+def repair(result: RepairResult) -> dict[str, Any]:
+    """A repair in words and numbers: what came of it, on which images, and what an attacker can still do."""
+    totals = shown.totals_text(result)
+    return {
+        "sentences": [*result.sentences(), shown.attacker(result, result.by_class())],
+        "caption": "Before and after on the images that judge, and on the calibration images; "
+        f"{level(result.confidence)} confidence intervals. The last column is what the calibration images promised "
+        "too much.",
+        "totals": [{str(key): value for key, value in row.items()} for row in totals.to_dict("records")],
+        "remarks": result.remarks,
+        "command": result.command,
     }
 
 

@@ -1,0 +1,92 @@
+"""The trade of a repair: average against worst class of every change tried, the one taken marked.
+
+Each change is a point on the calibration images, with both confidence intervals; the line joins those that no other
+exceeds in both. Diamonds are the model before and after on the images that judge, which were not fitted on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from classwise.core.errors import UserError
+from classwise.core.format import percent
+from classwise.results.repair_result import AFTER, BEFORE, RepairResult
+from classwise.show.figures.style import FAINT, PALETTE, Chart, Look, table, with_tooltips
+
+_WIDTH, _HEIGHT = 300, 240
+_KINDS = {
+    "other": "other change tried",
+    "front": "on the front",
+    "taken": "taken",
+    BEFORE: "judged before",
+    AFTER: "judged after",
+}
+_COLOURS = (FAINT, PALETTE[0], PALETTE[2], PALETTE[1], PALETTE[4])
+_SHAPES = ("circle", "circle", "triangle-up", "diamond", "diamond")
+
+
+def draw(result: RepairResult) -> Chart:
+    """All changes of one repair."""
+    frame = _points(result)
+    tips = {
+        "change": frame["what"],
+        "kind": frame["kind"],
+        "average": map(percent, frame["average"]),
+        "worst class": frame["worst_class"],
+        "worst": map(percent, frame["worst"]),
+    }
+    rows, shown = with_tooltips(frame, tips)
+    kinds = list(_KINDS.values())
+    legend = alt.Legend(orient="top", title=None, columns=3, symbolOpacity=1)
+    colour = alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=list(_COLOURS)), legend=legend)
+    shape = alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=list(_SHAPES)), legend=legend)
+    x, y = _axis(alt.X, frame, "average"), _axis(alt.Y, frame, "worst")
+    base = alt.Chart(table(rows)).encode(color=colour, **shown)
+    bars = base.mark_rule(strokeWidth=1.1, opacity=0.55, aria=True)
+    path = alt.Chart(table(frame[frame["front"]].sort_values("average"))).mark_line(color=FAINT, strokeWidth=1)
+    return alt.layer(
+        path.encode(x=x["value"], y=y["value"], order=alt.Order("average:Q")),
+        bars.encode(x=x["low"], x2="average_high:Q", y=y["value"]),
+        bars.encode(y=y["low"], y2="worst_high:Q", x=x["value"]),
+        base.mark_point(filled=True, size=60, opacity=1, aria=True).encode(x=x["value"], y=y["value"], shape=shape),
+        width=_WIDTH,
+        height=_HEIGHT,
+    )
+
+
+def from_repairs(repairs: Mapping[str, RepairResult]) -> Chart:
+    """One repair."""
+    if len(repairs) != 1:
+        raise UserError(f"the front is that of one repair; got {', '.join(repairs)}.")
+    return draw(next(iter(repairs.values())))
+
+
+def _points(result: RepairResult) -> pd.DataFrame:
+    """Every change tried, then the model before and after as it was judged."""
+    rounds = result.rounds.assign(what=[f"change {number}" for number in result.rounds["number"]])
+    kinds = [
+        "taken" if taken else "front" if best else "other"
+        for taken, best in zip(rounds["chosen"], rounds["front"], strict=True)
+    ]
+    judged = pd.DataFrame([{**numbers, "what": name, "front": False} for name, numbers in result.judged().items()])
+    columns = [
+        "what",
+        "front",
+        "worst_class",
+        *(f"{key}{end}" for key in ("average", "worst") for end in ("", "_low", "_high")),
+    ]
+    frame = pd.concat([rounds[columns], judged[columns]], ignore_index=True)
+    return frame.assign(kind=[_KINDS[kind] for kind in (*kinds, BEFORE, AFTER)])
+
+
+def _axis(channel: type[alt.X] | type[alt.Y], frame: pd.DataFrame, key: str) -> dict[str, Any]:
+    """The channel for the values and for the low ends of the intervals, with room for all intervals shown."""
+    low, high = float(frame[f"{key}_low"].min()), float(frame[f"{key}_high"].max())
+    scale = alt.Scale(domain=[max(0.0, low - 0.01), min(1.0, high + 0.01)], nice=False, zero=False)
+    title = "mean robust accuracy of the classes" if key == "average" else "robust accuracy of the worst class"
+    rest: Look = {"title": title, "scale": scale, "axis": alt.Axis(format="%", grid=True, tickCount=5)}
+    return {"value": channel(f"{key}:Q", **rest), "low": channel(f"{key}_low:Q", **rest)}

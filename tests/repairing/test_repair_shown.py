@@ -1,0 +1,87 @@
+"""A repair on the command line, on the page and as a figure."""
+
+from __future__ import annotations
+
+import html
+import json
+from pathlib import Path
+
+import pytest
+from tilted import EPS, Rows, images
+from typer.testing import CliRunner
+
+import classwise as cw
+from classwise.cli.main import app
+from classwise.core.run_folder import RepairFolder
+from classwise.show import figures, repair
+from classwise.show.page import build as build_page
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> cw.RepairResult:
+    out = tmp_path_factory.mktemp("shown") / "run"
+    return cw.repair(Rows(), images(), "pgd-5", EPS, out=out, rounds=3, front=True)
+
+
+def folder(found: cw.RepairResult) -> RepairFolder:
+    assert found.folder is not None
+    return RepairFolder(found.folder)
+
+
+def invoke(*arguments: object) -> str:
+    done = CliRunner().invoke(app, [*map(str, arguments)])
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done.output
+
+
+def test_show_prints_it_again(found: cw.RepairResult, tmp_path: Path) -> None:
+    text = invoke("show", folder(found).path, "--csv", tmp_path / "classes.csv")
+    for part in ("bottom", "worst class", "Worst class against average", "← taken", "best.pt"):
+        assert part in text
+    assert "difference_low" in (tmp_path / "classes.csv").read_text()
+    assert json.loads(invoke("show", folder(found).path, "--json"))["chosen"] == found.chosen
+
+
+def test_its_audits_are_shown_and_compared_as_any(found: cw.RepairResult) -> None:
+    assert "bottom" in invoke("show", folder(found).after)
+    assert "after" in invoke("compare", folder(found).before, folder(found).after)
+
+
+def test_the_front_is_a_table_with_intervals_and_a_figure(found: cw.RepairResult, tmp_path: Path) -> None:
+    table = found.front()
+    assert table["average"].is_monotonic_decreasing
+    assert table["worst"].is_monotonic_increasing
+    assert ((table["worst_low"] <= table["worst"]) & (table["worst"] <= table["worst_high"])).all()
+    assert table["chosen"].sum() == 1
+    assert (found.rounds["kind"] == "between").sum() == 7
+    assert "← taken" in repair.front_text(found).to_string()
+    assert "robust accuracy of the worst class" in folder(found).front_figure.read_text(encoding="utf-8")
+    figures.save(figures.front.draw(found), tmp_path / "front.svg")
+    invoke("figure", "front", folder(found).path, "--out", tmp_path / "again.svg")
+    drawn = (tmp_path / "again.svg").read_text(encoding="utf-8")
+    for part in ("taken", "judged before", "judged after"):
+        assert part in drawn
+
+
+def test_the_page_shows_the_trade_class_by_class(found: cw.RepairResult, tmp_path: Path) -> None:
+    page = html.unescape(build_page([folder(found).path], tmp_path / "page.html").read_text(encoding="utf-8"))
+    for part in (*found.sentences(), "calibration − judged", "which classes gained and lost", "What an attacker"):
+        assert part in page
+    for section in ("repair", "classes", "comparison"):
+        assert f'<section id="{section}"' in page
+    both = build_page([folder(found).path, folder(found).before], tmp_path / "both.html").read_text(encoding="utf-8")
+    assert "run after" in both
+
+
+def test_the_command_repairs(tmp_path: Path) -> None:
+    options = ["--data", "digits", "--per-class", "12", "--eps", "0.1", "--attack", "pgd-3", "--rounds", "2"]
+    model = ["--model", "resnet:width=4,blocks=[1]", "--min", "3=0.01", "--keep-average", "0.5"]
+    text = invoke("repair", *model, *options, "--out", tmp_path / "run")
+    assert f"classwise audit --model {tmp_path / 'run' / 'best.pt'} --data digits --eps 0.1 --attack pgd-3" in text
+    assert "±31.2 points" in " ".join(text.split())
+    command = RepairFolder(tmp_path / "run").config()["command"]
+    assert command["min"] == ["3=0.01"]
+    assert command["keep_average"] == 0.5
+    assert invoke("repair", *model, *options, "--out", tmp_path / "run", "--json")
+    refused = CliRunner().invoke(app, ["repair", *model, *options])
+    assert "give --out FOLDER" in str(refused.exception)
