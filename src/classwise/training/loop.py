@@ -251,6 +251,8 @@ def _save(training: Training, state: TrainingState, shown: nn.Module, valid: Rec
             _save_as(folder.best, training, state, shown)
     elif state.stopped is not None and state.best is None:  # stopped before the first validation
         _save_as(folder.best, training, state, shown)
+    if state.best_epoch:
+        state.history[-1]["best_epoch"] = state.best_epoch
     if state.stopped is None and recipe.train.keeps(state.epoch):
         _save_as(folder.epoch(state.epoch), training, state, shown)
     _save_last(training, state)

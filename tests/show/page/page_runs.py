@@ -72,10 +72,34 @@ def write_images(folder: Path, audit: Audit) -> None:
     adversarial_examples.write(place, "pgd-20", **columns)
 
 
-def write_training(folder: Path, epochs: int = 3) -> Path:
-    """A training with three epochs, cat behind dog."""
+#: The settings of a training as its run folder has them, as far as the page reads them.
+CONFIG = """
+[method]
+name = "wat"
+eta = 0.5
+[data]
+name = "folder:resize=32"
+validation = 20
+[threat]
+eps = 0.03137254901960784
+norm = "linf"
+[train]
+epochs = 3
+[validate]
+attack = ["pgd-10"]
+select = "worst"
+[run]
+root = "photos"
+given = []
+"""
+
+
+def write_training(folder: Path, epochs: int = 3, config: str = "") -> Path:
+    """A training with three epochs, cat behind dog, and its settings if they are given."""
     folder.mkdir(parents=True)
     lines = ["epoch,clean,robust,clean:cat,clean:dog,robust:cat,robust:dog,weight:cat,weight:dog"]
     lines += [f"{e},0.5,0.{e}5,0.4,0.6,0.{e},0.{e + 1},1.{e},0.9" for e in range(1, epochs + 1)]
     (folder / "history.csv").write_text("\n".join(lines) + "\n")
+    if config:
+        (folder / "config.toml").write_text(config)
     return folder

@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
-from page_runs import NAMES, SCRIPT, write_run, write_training
+from page_runs import CONFIG, NAMES, SCRIPT, write_run, write_training
 from PIL import Image
 
 from classwise.core import adversarial_examples
@@ -176,6 +176,24 @@ def test_a_training_alone_has_a_page(folders: list[Path], tmp_path: Path) -> Non
     found = Page(build_page(folders[2:], tmp_path / "page.html", title="Ours & theirs"))
     assert "<title>Ours &amp; theirs</title>" in found.source
     assert [str(a["id"]) for tag, a in found.tags if tag == "section" and "id" in a] == ["training", "settings"]
+
+
+def test_a_training_has_a_headline_a_class_table_and_its_settings(tmp_path: Path) -> None:
+    folder = write_training(tmp_path / "wat", config=CONFIG)
+    found = Page(build_page([folder], tmp_path / "page.html"))
+    assert (
+        "wat on folder:resize=32: 3 epochs, of which epoch 3 was selected by the worst class on held-out images. On "
+        "held-out images under pgd-10, cat is the worst class: 30.0% robust (95% CI of the worst class" in found.seen
+    )
+    assert "the average of the classes is 35.0%" in found.seen
+    assert "<b>30.0%</b>" in found.source
+    rows = re.findall(r'<tr class="weakest"><th scope="row">(\w+)<span class="tag">worst', found.source)
+    assert rows == ["cat"]
+    assert "Accuracy on 20 held-out images of each class after epoch 3, the selected one" in found.seen
+    assert "epoch 3 selected" in found.source
+    assert f"classwise train {folder / 'config.toml'} --root photos --out AGAIN" in found.seen
+    for text in ("8/255", "eta", "0.5", "folder:resize=32"):
+        assert text in found.seen.partition("Settings")[2], text
 
 
 def test_a_training_says_on_its_page_what_it_said_at_its_end(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Class-wise accuracy on held-out images over the epochs of a training, with the gap between best and worst class.
 
 Tian et al. (KDD 2021), Figure 1: the classes diverge early, and the gap stays. The range from the weakest to the
-strongest class of each epoch is shaded, the dashed line is the accuracy over all images.
+strongest class of each epoch is shaded, the dashed line is the accuracy over all images, the vertical one the epoch
+whose model was selected.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pandas as pd
 
 from classwise.core.errors import UserError
 from classwise.show.figures.lines import Domain, draw_lines
-from classwise.show.figures.style import Chart, side_by_side
+from classwise.show.figures.style import Chart, Look, side_by_side, table
 
 What = Literal["robust", "clean"]
 
@@ -41,7 +42,7 @@ def draw(
     overall = history[["epoch", what]].set_axis(["x", "value"], axis=1).dropna()
     if subtract_mean:
         points, overall = _off_mean(points), overall[:0]
-    return draw_lines(
+    drawn = draw_lines(
         points,
         highlight,
         epoch_axis(history),
@@ -49,6 +50,7 @@ def draw(
         domain=domain or _domain([points], subtract_mean),
         overall=overall if len(overall) else None,
     )
+    return alt.layer(drawn, *marks) if (marks := _selected(history)) else drawn
 
 
 def by_class(history: pd.DataFrame, what: str) -> pd.DataFrame:
@@ -59,6 +61,21 @@ def by_class(history: pd.DataFrame, what: str) -> pd.DataFrame:
     wide = history[own].set_axis([str(column).removeprefix(f"{what}:") for column in own], axis=1)
     long = wide.assign(x=history["epoch"]).melt("x", var_name="class", value_name="value")
     return long[np.isfinite(long["value"].astype(float))].reset_index(drop=True)
+
+
+def _selected(history: pd.DataFrame) -> list[Chart]:
+    """A vertical line at the epoch whose model was selected, where the history says which."""
+    known = history["best_epoch"].dropna() if "best_epoch" in history else history["epoch"][:0]
+    if known.empty:
+        return []
+    epoch, x = int(known.iloc[-1]), epoch_axis(history)
+    later = epoch > (history["epoch"].min() + history["epoch"].max()) / 2
+    label: Look = {"align": "right", "dx": -4} if later else {"align": "left", "dx": 4}
+    rule = alt.Chart(table(pd.DataFrame({"x": [epoch], "text": [f"epoch {epoch} selected"]}))).encode(x=x)
+    return [
+        rule.mark_rule(style="ink", strokeDash=[2, 2], opacity=0.7),
+        rule.mark_text(style="ink", baseline="top", **label).encode(y=alt.value(0), text="text:N"),
+    ]
 
 
 def epoch_axis(history: pd.DataFrame) -> alt.X:

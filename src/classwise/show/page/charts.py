@@ -6,6 +6,7 @@ text as code), and prints as it looks. Each mark carries its numbers as a label,
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ from classwise.show.figures import class_state
 from classwise.show.figures.style import Chart
 
 _INK = "currentColor"  # of the page: light, dark or printed
+_WIDE, _HIGH = 680, 260  # of a chart of a training, which is as wide as the page
 _LARGER = 1.7  # times its size in a paper, to which a chart may grow
 _BLACK = '"#000000"'  # of the palette, invisible on a dark page
 
@@ -69,7 +71,8 @@ _OF_TRAININGS = (
         "epochs",
         "training",
         "Robust accuracy of the classes over the epochs",
-        "On held-out images; the range of the classes is shaded, the dashed line is all images.",
+        "On held-out images; the range of the classes is shaded, the dashed line is all images, the vertical line the "
+        "epoch whose model was selected.",
     ),
     PageFigure(
         "class_state",
@@ -107,11 +110,20 @@ def of_audits(audits: Mapping[str, Audit]) -> list[Drawing]:
     return [_draw(figure, figures.from_runs, own) for figure, own in runs.items() if own]
 
 
-def of_trainings(histories: Mapping[str, pd.DataFrame]) -> list[Drawing]:
-    """The figures of trainings: robustness by class over the epochs, and the class-wise state where it changed."""
-    stateful = {name: history for name, history in histories.items() if class_state.moving(history)}
-    runs = {figure: stateful if figure.figure == "class_state" else histories for figure in _OF_TRAININGS}
-    return [_draw(figure, figures.from_histories, own) for figure, own in runs.items() if own]
+def of_training(name: str, history: pd.DataFrame, place: int = 0) -> list[Drawing]:
+    """The figures of a training, as wide as the page: robustness by class over the epochs, and each class-wise state
+    that changed. place: the training's among those of the page."""
+    epochs, state = _OF_TRAININGS
+    drawn = [_draw(epochs, _wide, {name: history}, f"epochs{place}")]
+    for kind in class_state.moving(history):
+        make = functools.partial(_wide, state=(kind,))
+        drawn.append(_draw(replace(state, title=f"{state.title}: {kind}"), make, {name: history}, f"{kind}{place}"))
+    return drawn
+
+
+def _wide(figure: str, histories: Mapping[str, pd.DataFrame], **options: Any) -> Chart:
+    (history,) = histories.values()
+    return figures.from_histories(figure, {"": history}, **options).properties(width=_WIDE, height=_HIGH, title="")
 
 
 def of_repairs(repairs: Mapping[str, RepairResult]) -> list[Drawing]:
@@ -125,10 +137,7 @@ def of_repairs(repairs: Mapping[str, RepairResult]) -> list[Drawing]:
 
 
 def _draw(
-    figure: PageFigure,
-    make: Callable[[str, Mapping[str, Any]], Chart],
-    runs: Mapping[str, Any],
-    identifier: str | None = None,
+    figure: PageFigure, make: Callable[..., Chart], runs: Mapping[str, Any], identifier: str | None = None
 ) -> Drawing:
     """The figure of these runs, or why they do not have what it needs. identifier: where there are several of it."""
     try:

@@ -31,7 +31,9 @@ from classwise.results import findings as rules
 from classwise.results.audit_result import Audit, unique_names
 from classwise.results.finding import by_heading
 from classwise.results.repair_result import AFTER, BEFORE, RepairResult
+from classwise.results.training_result import TrainingResult
 from classwise.show.page import charts, commands, data, gallery, sections
+from classwise.show.page import trainings as trained
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("dom.js", "table.js", "confusion.js", "charts.js", "page.js")
@@ -53,14 +55,26 @@ _SECTIONS = {
 
 @dataclass(frozen=True)
 class Runs:
-    """The contents of the run folders, by name: finished audits, the histories of trainings, and finished repairs,
-    whose audits before and after are among the audits."""
+    """The contents of the run folders, by name: finished audits, trainings, and finished repairs, whose audits before
+    and after are among the audits."""
 
     audits: Mapping[str, Audit]
-    histories: Mapping[str, pd.DataFrame]
-    remarks: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of trainings, at their end
+    trainings: Mapping[str, TrainingResult] = field(default_factory=dict)
+    folders: Mapping[str, Path] = field(default_factory=dict)  # of the trainings
     repairs: Mapping[str, RepairResult] = field(default_factory=dict)
     metrics: Sequence[str] = ()  # to be shown besides the usual ones
+
+    @property
+    def histories(self) -> dict[str, pd.DataFrame]:
+        """The histories of the trainings, the selected epoch in each, where it is known."""
+        return {name: _marked(run.history, run.selected) for name, run in self.trainings.items()}
+
+
+def _marked(history: pd.DataFrame, selected: int | None) -> pd.DataFrame:
+    """The history with the selected epoch, where it is known."""
+    if selected is None or "best_epoch" in history:
+        return history
+    return pd.concat([history, pd.Series(selected, index=history.index, name="best_epoch")], axis=1)
 
 
 def build(
@@ -111,8 +125,8 @@ def read(folders: Sequence[Path], names: Sequence[str] | None = None) -> Runs:
         audits |= {f"{prefix}{BEFORE}": repair.before, f"{prefix}{AFTER}": repair.after}
     return Runs(
         audits,
-        {name: run.history() for name, run in trainings.items()},
-        {name: run.remarks() for name, run in trainings.items()},
+        {name: TrainingResult.load(run) for name, run in trainings.items()},
+        {name: run.path for name, run in trainings.items()},
         repairs,
     )
 
@@ -121,7 +135,14 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
     """The page as text."""
     shown, pool, kept = gallery.collect(runs.audits, image_bytes)
     found = {name: groups.compute(audit.rows()) for name, audit in runs.audits.items()}
-    drawn = [*charts.of_audits(runs.audits), *charts.of_trainings(runs.histories), *charts.of_repairs(runs.repairs)]
+    drawn = [*charts.of_audits(runs.audits), *charts.of_repairs(runs.repairs)]
+    trainings = [
+        {
+            **trained.describe(name, runs.trainings[name], runs.folders[name]),
+            "charts": _shown_charts(charts.of_training(name, history, place)),
+        }
+        for place, (name, history) in enumerate(runs.histories.items())
+    ]
     payload = {
         "runs": [
             data.of_run(name, audit, found[name], shown[name], own.why)
@@ -137,12 +158,16 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
             _describe(name, audit, found[name], own.failed, runs.metrics)
             for (name, audit), own in zip(runs.audits.items(), kept, strict=True)
         ],
-        "charts": [(drawing.figure, Markup(drawing.svg), drawing.problem) for drawing in drawn],
-        "remarks": {name: sentences for name, sentences in runs.remarks.items() if sentences},
+        "charts": _shown_charts(drawn),
+        "trainings": trainings,
         "repairs": {name: sections.repair(repair) for name, repair in runs.repairs.items()},
         "comparison": sections.comparison(runs.audits, base),
     }
     return _template().render(**context, **_inlined(payload), sections=_shown_sections(runs, drawn))
+
+
+def _shown_charts(drawn: Sequence[charts.Drawing]) -> list[tuple[charts.PageFigure, Markup, str]]:
+    return [(drawing.figure, Markup(drawing.svg), drawing.problem) for drawing in drawn]
 
 
 def _describe(
@@ -165,7 +190,7 @@ def _shown_sections(runs: Runs, drawn: Sequence[charts.Drawing]) -> list[tuple[s
     there = {drawing.figure.section for drawing in drawn} | {"settings"}
     if runs.audits:
         there |= {"classes", "confusion", "intervals", "findings", "groups"}
-    if any(runs.remarks.values()):
+    if runs.trainings:
         there.add("training")
     if runs.repairs:
         there.add("repair")
@@ -176,7 +201,7 @@ def _shown_sections(runs: Runs, drawn: Sequence[charts.Drawing]) -> list[tuple[s
 def _title(runs: Runs) -> str:
     if runs.repairs and len(runs.audits) == 2:
         return f"Repair of the worst class: {next(iter(runs.repairs))}"
-    names = [*runs.audits] or [*runs.histories]
+    names = [*runs.audits] or [*runs.trainings]
     return "Robustness by class: " + ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 

@@ -143,7 +143,12 @@ def settings(audit: Audit) -> list[tuple[str, list[tuple[str, str]]]]:
     attacks = {name: dict(info.settings) or "unperturbed images" for name, info in meta.attacks.items()}
     tables = [("Audit", threat), ("Data and model", data), ("Attacks", attacks)]
     tables += [("Timing", dict(_timing(timing))), ("Versions", dict(meta.versions))]
-    return [(caption, [(key, _text(value)) for key, value in rows.items()]) for caption, rows in tables if rows]
+    return [(caption, setting_rows(rows)) for caption, rows in tables if rows]
+
+
+def setting_rows(rows: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Settings as rows of key and value."""
+    return [(key, _text(value)) for key, value in rows.items()]
 
 
 def _timing(timing: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
