@@ -92,6 +92,8 @@ def assert_alike(out: Path, alone: Path) -> None:
         {"name": "faal", "steps": 2},  # solves a problem of the whole batch
         {"name": "csr", "steps": 2, "gamma": 0.0},  # attacks the training images before every epoch
         {"name": "fair_ard", "base": "mtard", "steps": 2, "protocol": "code"},  # balances two losses, counts iterates
+        {"name": "trix", "steps": 2, "warmup": 1},  # chooses whom to attack how by the batch's class means
+        {"name": "sy_far", "steps": 2},  # differentiates a function of the batch's class means
     ],
     ids=lambda method: str(method["name"]),
 )
