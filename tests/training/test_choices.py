@@ -36,7 +36,7 @@ def chosen(mine: Images, network: nn.Module = NORMED, **given: Any) -> tuple[rec
 
 
 def test_from_weights_it_fine_tunes_for_two_epochs() -> None:
-    made, found = chosen(images(20_000, 20_000, 500), weights="m.pt", eps="4/255")
+    made, found = chosen(images(20_000, 20_000, 500), weights="m.pt", eps="4/255", changes=["method.weight=1"])
     assert found == {
         "data.validation": 100,
         "data.augment": ["crop:padding=2"],
@@ -99,6 +99,20 @@ def test_a_method_that_waits_begins_before_the_end() -> None:
     assert (found["method.warmup"], made.method.idle_epochs()) == (15, 15)
     made, found = chosen(images(20_000, 20_000), method="cfa", weights="m.pt")
     assert (found["method.begin"], made.method.idle_epochs()) == (1, 1)
+
+
+def test_classes_of_different_sizes_count_the_same() -> None:
+    made, found = chosen(images(310, 110, 60, 0), changes=["data.validation=10"])
+    weight = np.array(found["method.weight"])
+    assert weight[:3] * [300, 100, 50] == pytest.approx([150] * 3, rel=1e-3)
+    assert weight[3] == 1
+    assert made.method.weight == tuple(found["method.weight"])
+    _, rare = chosen(images(1010, 12, 11), changes=["data.validation=10"])  # 1000, 2 and 1 are left
+    first, second, third = rare["method.weight"]
+    assert second == third == pytest.approx(20 * first, rel=1e-3)
+    for method in ("cfol", "cfol:form=reweighted", "codat", "wat:protocol=paper", "trades:weight=2"):
+        assert "method.weight" not in chosen(images(300, 100), method=method)[1], method
+    assert "method.weight" not in chosen(images(300, 250))[1]
 
 
 def test_standard_training_selects_the_last_epoch() -> None:

@@ -51,6 +51,9 @@ class Cfol(Madry):
         uniform = zeros + 1 / len(class_names)
         return {**super().init(class_names), "w": zeros, "p": uniform, "share": uniform.clone()}
 
+    def balances(self) -> bool:
+        return True
+
     def sampling(self, state: State) -> Tensor | None:
         return state["p"] if self.form == "sampling" else None
 

@@ -36,6 +36,9 @@ class Codat(Trades):
 
     batch_wise: ClassVar[bool] = True
 
+    def balances(self) -> bool:
+        return True
+
     def inner(self) -> Attack:
         return super().inner() if self.base == "trades" else Madry.inner(self)
 

@@ -183,6 +183,10 @@ class Method:
         """The state for the epoch that begins, from the records of the survey (`epoch` of them are done by now)."""
         return state
 
+    def balances(self) -> bool:
+        """Whether all classes count the same in its loss, however many images they have."""
+        return False
+
     def sampling(self, state: State) -> Tensor | None:
         """The probability of each class, for batches drawn with replacement: a class, then one of its images, all
         equally likely. None, always or never, where an epoch is a permutation of the images. An epoch has as many

@@ -54,6 +54,9 @@ class Wat(Trades):
     protocol: Literal["code", "paper"] = "code"
     valid_batch: Count = 128
 
+    def balances(self) -> bool:
+        return self.protocol == "paper"
+
     def validation(self) -> Mapping[str, Attack]:
         return {_ATTACK: self.inner()}
 

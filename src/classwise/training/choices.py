@@ -34,6 +34,7 @@ from classwise.training.recipe import Recipe
 _BATCH, _SMALL_BATCH, _FEW = 128, 64, 5000  # the smaller one for fewer images than this
 _EPOCHS, _MOST_EPOCHS, _STEPS = {True: 2, False: 30}, {True: 20, False: 100}, {True: 300, False: 2000}  # fine-tuning?
 _MOST_HELD_OUT = 100  # of each class
+_UNEQUAL, _RAREST = 1.5, 20  # the largest class is so many times the smallest: weights; at most so many times
 _HELD_OUT = 5  # one in so many of the smallest class
 
 
@@ -144,6 +145,7 @@ def _choices(
     select = "worst" if attacks and held_out else "last"
     yield Choice("validate", "select", select, {"worst": "the best worst class on the held-out images"}.get(select, ""))
     yield from _inner(so_far, tuned, tree.get("method", {}))
+    yield from _balance(so_far.method, np.where(count > 0, count - int(held_out), 0))
     yield from _earlier(so_far.method, epochs)
 
 
@@ -191,6 +193,22 @@ def _inner(so_far: Recipe, tuned: bool, given: Mapping[str, Any]) -> Iterator[Ch
     half = so_far.threat.eps / 2
     yield Choice("method", "steps", 2, "fine-tuning")
     yield Choice("method", "step", spec.exact(half), f"half of eps {radius(so_far.threat.eps)}")
+
+
+def _balance(method: Method, count: np.ndarray[Any, Any]) -> Iterator[Choice]:
+    """Weights by which classes of different sizes count the same: n/(C n_c), the mean over the images being 1.
+
+    Training images may be unequal and what an audit asks is not: without weights a network learns to prefer the classes
+    it sees often. A class of less than a twentieth of the largest counts as one of a twentieth.
+    """
+    there = count > 0
+    if count.max() < _UNEQUAL * count[there].min() or method.balances():
+        return
+    counted = np.maximum(count, count.max() / _RAREST)
+    weight = np.where(there, 1 / counted, 0)
+    weight = np.where(there, weight * count.sum() / (weight * count).sum(), 1)
+    why = f"classes have {count[there].min():,} to {count.max():,} images and are to count the same"
+    yield Choice("method", "weight", [round(float(value), 4) for value in weight], why)
 
 
 def _earlier(method: Method, epochs: int) -> Iterator[Choice]:

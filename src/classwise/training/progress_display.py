@@ -108,11 +108,17 @@ def choice_table(made: Sequence[Choice]) -> Table:
     """Settings that nobody gave, a row each."""
     table = Table(box=None, pad_edge=False, title="Chosen, because not given", title_justify="left", title_style="")
     for header in ("setting", "value", "why"):
-        table.add_column(header, overflow="fold")
+        table.add_column(header, overflow="fold", no_wrap=header == "setting")
     for one in made:
-        value = ", ".join(map(str, one.value)) if isinstance(one.value, (list, tuple)) else str(one.value)
-        table.add_row(Text(f"{one.part}.{one.field}"), Text(value), Text(one.why))
+        table.add_row(Text(f"{one.part}.{one.field}"), Text(_value(one.value)), Text(one.why))
     return table
+
+
+def _value(value: Any) -> str:
+    """A value of a recipe in a few words; of a number for each class, the range."""
+    if isinstance(value, list) and all(isinstance(item, float) for item in value):
+        return f"{min(value):g} to {max(value):g}, by class"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def line(row: history.Row, epochs: int) -> str:
