@@ -117,8 +117,8 @@ def draw_target(key: Tensor, y: Tensor, probabilities: Tensor) -> Tensor:
     The draw belongs to the example's key, so it does not depend on the batch that the example is in. `key` is what
     `craft` is given: the numbers that it makes of it are not those of the example's augmentation.
     """
-    others = torch.ones(len(y), len(probabilities), dtype=torch.float64, device=y.device).scatter(1, y[:, None], 0)
+    others = torch.ones(len(y), len(probabilities), device=y.device).scatter(1, y[:, None], 0)
     wanted = others * probabilities.to(others)
     below = torch.where(wanted.sum(1, keepdim=True) > 0, wanted, others).cumsum(1)
-    at = rng.uniform(rng.keys(0, key), (1,), _TARGET).to(below) * below[:, -1:]
+    at = rng.uniform(rng.keys(0, key), (1,), _TARGET) * below[:, -1:] * (1 - 2**-22)  # below the sum in any rounding
     return (below <= at).sum(1)

@@ -47,7 +47,7 @@ class Cfol(Madry):
     gamma: Share = 0.5
 
     def init(self, class_names: Sequence[str]) -> State:
-        zeros = torch.zeros(len(class_names), dtype=torch.float64)
+        zeros = torch.zeros(len(class_names))
         uniform = zeros + 1 / len(class_names)
         return {**super().init(class_names), "w": zeros, "p": uniform, "share": uniform.clone()}
 
@@ -60,12 +60,12 @@ class Cfol(Madry):
     def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
         if self.form == "sampling":
             return super().loss(model, batch, state)
-        weight = state["weight"] * (state["p"] / state["share"]).to(state["weight"])
+        weight = state["weight"] * state["p"] / state["share"]
         return super().loss(model, batch, {**state, "weight": weight})
 
     def after_step(self, model: nn.Module, batch: Batch, state: State, loss: Loss) -> State:
         seen = state["p"] if self.form == "sampling" else state["share"]
-        wrong = (loss.logits.argmax(1) != batch.y).double()
+        wrong = (loss.logits.argmax(1) != batch.y).to(state["w"])
         failed = batch.total(torch.zeros_like(state["w"]).index_add(0, batch.y, wrong))
         w = state["w"] + self.eta * failed / seen
         return {**state, "w": w, "p": self.gamma / len(w) + (1 - self.gamma) * torch.softmax(w, 0)}

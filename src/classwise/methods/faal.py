@@ -61,9 +61,9 @@ class Faal(Madry):
 
     def class_weights(self, z_adv: Tensor, batch: Batch, classes: int) -> Tensor:
         """C q for the whole batch."""
-        m = margin(F.softmax(z_adv.detach().double(), 1), batch.y)
+        m = margin(F.softmax(z_adv.detach(), 1), batch.y)
         sums = batch.total(torch.zeros(classes, dtype=m.dtype, device=m.device).index_add(0, batch.y, m))
-        return torch.from_numpy(classes * worst_distribution(sums.cpu().numpy(), self.radius))
+        return torch.from_numpy(classes * worst_distribution(sums.cpu().double().numpy(), self.radius))
 
     def _base_loss(self, z: Tensor, z_adv: Tensor, batch: Batch, beta: Tensor) -> Tensor:
         if self.base == "mart":

@@ -158,7 +158,7 @@ def _examples(
         if (wanted := method.sampling(state.method_state)) is None:
             raise TypeError(f"{type(method).__name__}.sampling gave probabilities before and gives none now.")
         count = len(batches[state.step])
-        rows = phase.source.draw(wanted.double().cpu().numpy(), count, seed, state.epoch, state.step)
+        rows = phase.source.draw(wanted.cpu().double().numpy(), count, seed, state.epoch, state.step)
         draws = state.step * phase.batch + np.arange(count)
         yield dataclasses.replace(phase.source.read(rows[share]), draw=draws[share])
 
