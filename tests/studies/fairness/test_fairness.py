@@ -73,6 +73,16 @@ def test_a_method_that_fine_tunes_starts_from_the_base(found: tuple[Path, studie
     assert not any("autoattack" in job.name for job in jobs)
 
 
+def test_a_method_that_distils_learns_from_the_base_where_that_is_its_teachers_network() -> None:
+    for recipes, taught in (
+        (["desk/digits/absld", "desk/digits/trades"], True),
+        (["cifar10/absld", "cifar10/trades"], False),  # a ResNet, where the paper's teacher is a WideResNet
+    ):
+        jobs = studies.parse("fairness", {"recipe": recipes, "autoattack_per_class": 0}).jobs()
+        training = next(job for job in jobs if isinstance(job, TrainJob) and job.name == "absld")
+        assert ("teacher.weights={trades}/best.pt" in training.changes) is taught
+
+
 def test_the_bound_is_beside_what_was_measured(found: tuple[Path, studies.StudyResult]) -> None:
     _, result = found
     bound = result.tables["bound"]

@@ -48,10 +48,10 @@ _PAPERS_STEP = 0.003  # at 8/255
 class Fairness(OfModels):
     """Fairness methods against their base.
 
-    base: the name of the model that ρ is measured against; recipes that fine-tune start from it. claimed: the model
-    whose ρ is claimed to be the best. attack: in addition to AutoAttack. autoattack_per_class: images of each class for
-    it, 0 for none. linear_epochs: of the linear classifier for the bound, 0 for none. protocol: "final" judges the last
-    step alone, as the paper's code does.
+    base: the name of the model that ρ is measured against; recipes that fine-tune start from it, and those that distil
+    learn from it. claimed: the model whose ρ is claimed to be the best. attack: in addition to AutoAttack.
+    autoattack_per_class: images of each class for it, 0 for none. linear_epochs: of the linear classifier for the
+    bound, 0 for none. protocol: "final" judges the last step alone, as the paper's code does.
     """
 
     base: str = "trades"
@@ -62,13 +62,13 @@ class Fairness(OfModels):
     protocol: Literal["any", "final"] = "any"
 
     def models(self) -> list[ModelUnderStudy]:
-        """The base first; recipes that fine-tune start from it."""
+        """The base first; recipes that fine-tune start from it, those that distil learn from it."""
         found = super().models()
         base = found.pop(index_of(self.base, [model.name for model in found], "model for --base"))
         if not found:
             raise UserError(f"{base.name} is the base; give a model to compare with it, such as one of recipe wat.")
         require_same_setting([base, *found])
-        return [base, *(_fine_tuned(model, base) for model in found)]
+        return [base, *(_after_base(model, base) for model in found)]
 
     def jobs(self) -> list[StudyJob]:
         found: list[StudyJob] = []
@@ -160,14 +160,19 @@ class Fairness(OfModels):
         return notes
 
 
-def _fine_tuned(model: ModelUnderStudy, base: ModelUnderStudy) -> ModelUnderStudy:
-    """A recipe of a method that fine-tunes, without weights of its own, starts from the base's."""
+def _after_base(model: ModelUnderStudy, base: ModelUnderStudy) -> ModelUnderStudy:
+    """A recipe of a method that fine-tunes, without weights of its own, starts from the base's; one that distils,
+    without weights for its teacher, distils the base where that has the teacher's network."""
     if model.training is None:
         return model
     chosen = load(model.training.recipe, model.training.changes)
-    if not chosen.method.fine_tunes or chosen.model.weights is not None:
+    lacking = ["model"] if chosen.method.fine_tunes and chosen.model.weights is None else []
+    if "teacher" in chosen.method.needs_teacher() and chosen.teacher.weights is None and base.training is not None:
+        own = load(base.training.recipe, base.training.changes).model.spec
+        lacking += ["teacher"] if chosen.teacher.spec in (None, own) else []
+    if not lacking:
         return model
-    changes = (*model.training.changes, f"model.weights={base.checkpoint}")
+    changes = (*model.training.changes, *(f"{part}.weights={base.checkpoint}" for part in lacking))
     return dataclasses.replace(model, training=dataclasses.replace(model.training, changes=changes))
 
 
