@@ -112,3 +112,16 @@ def test_without_errors_no_share_is_defined(make):
     found = false_positive_share.compute(make([0, 1], [0, 1], "ab"))
     assert np.isnan(found.values).all()
     np.testing.assert_array_equal(found.support, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("false_positive_share", "gives a PerClass, not one number"),
+        ("confusion", "gives a ndarray, not one number"),
+        ("rho", "compares two runs"),
+    ],
+)
+def test_only_a_metric_of_one_number_is_shown_beside_others(name, what, from_correct):
+    with pytest.raises(UserError, match=f"the metric {name} {what}, so it cannot be shown here"):
+        find(name).written(from_correct([2, 4], 10))

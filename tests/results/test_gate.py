@@ -95,6 +95,7 @@ class TestCheck:
         assert gate.check(audit, ["worst>=0.25"])[0].sentence.endswith("(worst under pgd-20 is 24.99%)")
         assert gate.check(audit, ["worst>=0.2499"])[0].sentence.endswith("holds (worst under pgd-20 is 25.0%)")
         assert gate.check(audit, ["cv<=1e9"])[0].sentence.endswith("(cv under pgd-20 is 1056.6)")
+        assert gate.check(audit, ["gini<=0.9"])[0].sentence.endswith("(gini under pgd-20 is 0.283)")
 
     def test_an_attack_whose_name_holds_dots(self, audit_of: Make) -> None:
         audit = audit_of({"pgd-20:step=0.003": [1, 2], "fgsm": [3, 4]}, (5, 5), ("a.b", "worst"))

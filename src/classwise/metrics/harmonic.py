@@ -31,4 +31,4 @@ def estimate(records: Records, confidence: float = 0.95) -> tuple[float, float, 
     return value, low, high
 
 
-SHOWN = Shown(title="harmonic mean", where=("gate",), unit="share", estimate=estimate)
+SHOWN = Shown(title="harmonic", where=("gate",), unit="share", estimate=estimate)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from classwise.core.errors import UserError
 from classwise.core.format import distance, fixed, percent
 from classwise.core.records import Records
 
@@ -47,10 +48,21 @@ class Metric:
         """The value and its interval; without one, the value three times."""
         if self.shown.estimate is not None:
             return self.shown.estimate(records, confidence)
-        takes = "confidence" in inspect.signature(self.compute).parameters
-        found = self.compute(records, **({"confidence": confidence} if takes else {}))
+        parameters = inspect.signature(self.compute).parameters
+        collected = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        if sum(each.default is each.empty and each.kind not in collected for each in parameters.values()) > 1:
+            raise self._not_one_number("compares two runs")
+        found = self.compute(records, **({"confidence": confidence} if "confidence" in parameters else {}))
         value, low, high = (getattr(found, end, found) for end in ("value", "low", "high"))
-        return float(value), float(low), float(high)
+        try:
+            return float(value), float(low), float(high)
+        except TypeError as error:
+            raise self._not_one_number(f"gives a {type(found).__name__}, not one number") from error
+
+    def _not_one_number(self, what: str) -> UserError:
+        return UserError(
+            f"the metric {self.name} {what}, so it cannot be shown here: name another, or call it in Python."
+        )
 
     def written(self, records: Records) -> str:
         """The value as a table has it."""

@@ -37,4 +37,4 @@ def estimate(records: Records, confidence: float = 0.95) -> tuple[float, float, 
     return compute(records), mean.low - PENALTY * most, mean.high - PENALTY * least
 
 
-SHOWN = Shown(title="penalised (%)", where=("gate",), unit="points", estimate=estimate)
+SHOWN = Shown(title="penalised", where=("gate",), unit="points", estimate=estimate)

@@ -85,10 +85,10 @@ def _check_one(audit: Audit, text: str, confident: bool) -> RequirementResult:
 
 def _shown(quantity: str, value: float, bound: float) -> str:
     """The number as it is written everywhere, or with as many more decimals as it takes to differ from the bound."""
-    plain = not _CLASS.fullmatch(quantity) and _metric(quantity).shown.unit == "number"
-    write = fixed if plain else percent
-    decimals = (digits for digits in range(1, _MOST_DIGITS) if write(value, digits) != write(bound, digits))
-    return write(value, 1 if value == bound else next(decimals, _MOST_DIGITS))
+    shown = None if _CLASS.fullmatch(quantity) else _metric(quantity).shown
+    write, least = (fixed, shown.digits) if shown is not None and shown.unit == "number" else (percent, 1)
+    decimals = (digits for digits in range(least, _MOST_DIGITS) if write(value, digits) != write(bound, digits))
+    return write(value, least if value == bound else next(decimals, _MOST_DIGITS))
 
 
 def _known() -> dict[str, Metric]:
