@@ -48,12 +48,14 @@ def test_given_targets_some_examples_without_on_paper(linear: Linear) -> None:
     """Towards 2, away from 0, towards 1, and one whose target is its own class."""
     x, y, target = torch.full((4, 2), 0.5), torch.tensor([0, 0, 0, 1]), torch.tensor([2, -1, 1, 1])
     attack = Pgd(steps=1, step=0.05, start="none")
-    moved = attacks.craft(attack, linear(THREE), x, y, Threat("linf", 0.1), target=target)
+    moved = attacks.craft(attack, linear(THREE), x, y, Threat("linf", 0.1), columns={"target": target})
     assert torch.allclose(moved, torch.tensor([[0.45, 0.55], [0.55, 0.55], [0.55, 0.45], [0.5, 0.5]]))
-    plain = attacks.craft(attack, linear(THREE), x[:1], y[:1], Threat("linf", 0.1), target=torch.tensor([-1]))
+    plain = attacks.craft(
+        attack, linear(THREE), x[:1], y[:1], Threat("linf", 0.1), columns={"target": torch.tensor([-1])}
+    )
     assert torch.equal(plain, attacks.craft(attack, linear(THREE), x[:1], y[:1], Threat("linf", 0.1)))
 
 
 def test_the_divergence_from_the_clean_answer_takes_no_targets(linear: Linear) -> None:
     with pytest.raises(UserError, match=r"kl_pgd .* takes no targets"):
-        attacks.craft(KlPgd(), linear(THREE), torch.zeros(1, 2), ZERO, Threat("linf", 0.1), target=ZERO)
+        attacks.craft(KlPgd(), linear(THREE), torch.zeros(1, 2), ZERO, Threat("linf", 0.1), columns={"target": ZERO})

@@ -221,15 +221,13 @@ def craft(
     eps: Radius | None = None,
     generator: torch.Generator | None = None,
     key: Tensor | None = None,
-    target: Tensor | None = None,
     columns: Rows | None = None,
     observe: Callable[[Rows], None] | None = None,
 ) -> Tensor:
     """The plain call: adversarial examples for one batch, the point the attack ends with for every example.
 
     eps: one radius per example, instead of the threat's. Random numbers come from each example's `key` where keys are
-    given, else from the generator. target: each example's target class, −1 for an untargeted attack on it; for pgd and
-    the attacks derived from it that take targets. columns: more of what the attack is to know about each example.
+    given, else from the generator. columns: what else the attack is to know of each example, such as pgd's `target`.
     observe: called with the rows after every step; their `logits` are those of the point that the step began at.
 
     Of several restarts the one kept is a misclassified one if there is any, and among those the one of largest
@@ -237,12 +235,11 @@ def craft(
     """
     attack.require_norm(threat.norm)
     x, ball, radius = x.detach(), threat.ball, threat.eps if eps is None else eps
-    given = {**(columns or {}), **({} if target is None else {"target": target})}
     best, best_broken = x, torch.zeros(len(x), dtype=torch.bool, device=x.device)
     best_loss = torch.full((len(x),), float("-inf"), device=x.device)
     for restart in range(attack.restarts):
         keys = rng.keys_from(generator, len(x), x.device) if key is None else rng.keys(restart, key)
-        rows = initial_rows(x, y, radius, keys, restart) | given
+        rows = {**initial_rows(x, y, radius, keys, restart), **(columns or {})}
         point = final_point(run(attack, model, rows, ball, observe))
         if attack.restarts == 1:
             return point

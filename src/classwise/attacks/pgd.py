@@ -34,7 +34,7 @@ class Pgd(Attack):
     start: "uniform" draws from the whole ball (Madry), "gaussian" adds 0.001·N(0,1) (TRADES), "none" starts at x.
     target: a class number, "random", "likely" (the strongest wrong logit) or "unlikely"; none is untargeted.
             An example of the target class itself has no target and stays where it is. Rows that have a column
-            `target` already (`craft` with given targets) keep it; −1 there is an untargeted attack on that example.
+            `target` already (`craft` with given columns) keep it; −1 there is an untargeted attack on that example.
     eot: gradients averaged over this many calls, for models that are randomised.
     """
 

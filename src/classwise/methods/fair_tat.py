@@ -52,7 +52,7 @@ class FairTat(Madry):
     def attack(self, model: nn.Module, batch: Batch, state: State) -> Tensor:
         step = float(batch.eps.amax()) / 4 if self.step is None else self.step
         inner, target = dataclasses.replace(self, step=step).inner(), draw_target(batch.key, batch.y, state["target"])
-        return craft(inner, self.attacked(model, batch), batch, state, target=target)
+        return craft(inner, self.attacked(model, batch), batch, state, columns={"target": target})
 
     def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
         found = super().loss(model, batch, state)

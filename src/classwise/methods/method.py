@@ -10,8 +10,7 @@ A method of your own is a frozen dataclass derived from `Method` or from another
 ``method.name = "hard.py:Hard"``. Its hooks, in the order they are called; only `loss` has no default.
 
     class_wise                                   class attribute: the fields with a value for each class
-    fine_tunes, validates_first, reads_probs,    class attributes: what the training must provide
-    surveys
+    fine_tunes, validates_first, reads_probs …   class attributes: what the training must provide
     init(class_names)                            once: the state before the first epoch
     validation(), needs_validation()             once: attacks on the held-out images, whether any must be held out
     needs_teacher()                              once: the trained networks it distils, parts of the recipe
@@ -257,14 +256,12 @@ def craft(
     state: State,
     scale: Tensor | float = 1.0,
     eps: Tensor | None = None,
-    target: Tensor | None = None,
     columns: Rows | None = None,
 ) -> Tensor:
     """The attack's images for the batch: radius margin_y·ε (or `eps`, one for each example), logits times scale/T_y.
 
-    target: a class for each example, such as `draw_target(batch.key, batch.y, probabilities)` of classwise.attacks.pgd,
-    or −1 for those to be attacked without one: ``torch.where(targeted[batch.y], drawn, -1)`` switches it by class.
-    columns: of the attack's rows, besides the usual ones.
+    columns: of the attack's rows, besides the usual ones: pgd's `target` is a class for each example, such as
+    `draw_target(batch.key, batch.y, probabilities)` of classwise.attacks.pgd gives, or −1 for an untargeted attack.
     """
     factor = (scale / state["temperature"][batch.y])[:, None]
     radius = state["margin"][batch.y] * batch.eps if eps is None else eps
@@ -276,7 +273,6 @@ def craft(
         batch.threat,
         eps=radius,
         key=batch.key,
-        target=target,
         columns=columns,
         observe=batch.observe,
     )

@@ -40,7 +40,7 @@ class Trix(Dafa):
         drawn = draw_target(batch.key, batch.y, torch.ones_like(state["weight"]))
         target = torch.where(self.strong(attacked, batch, state), drawn, -1)
         share = 0.25 if self.step is None else self.step / float(batch.eps.amax())
-        return craft(self.pgd(_Mixed, step=None, share=share), attacked, batch, state, target=target)
+        return craft(self.pgd(_Mixed, step=None, share=share), attacked, batch, state, columns={"target": target})
 
     @torch.no_grad()
     def strong(self, model: Model, batch: Batch, state: State) -> Tensor:
