@@ -39,7 +39,7 @@ NOT_RUN = {
     "torchattacks:": "an optional package",
     "--track": "an optional package",
 }
-#: What `…` in an audit stands for: those of these options that it has not got.
+#: What `…` in an audit or a repair stands for: those of these options that it has not got.
 REST = {"--model": "linear.py:make", "--data": "digits", "--limit": "20"}
 #: A random linear classifier, which an attack breaks at once.
 LINEAR = """
@@ -54,8 +54,8 @@ def make(num_classes, in_channels):
 
 
 def whole(words: Sequence[str]) -> list[str]:
-    """A classwise command with the `…` of an audit filled in."""
-    if "audit" not in words:
+    """A classwise command with the `…` of an audit or a repair filled in."""
+    if not {"audit", "repair"} & set(words):
         return list(words)
     given = {word.partition("=")[0] for word in words}
     rest = [part for key, value in REST.items() if key not in given for part in (key, value)]

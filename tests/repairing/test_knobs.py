@@ -140,6 +140,16 @@ def test_the_last_layer_is_found_by_what_it_computes() -> None:
     assert getattr(find_last_layer(tied, x), "takes_weight", None) is False
 
 
+def test_a_layer_without_bias_is_trained_with_one_outside() -> None:
+    model = Rows(bias=False)
+    before = model.linear.weight.clone()
+    found = cw.repair(model, images(), ATTACK, EPS, knob="last_layer", rounds=2, lr=0.5)
+    assert torch.equal(model.linear.weight, before)
+    assert model.linear.weight.requires_grad
+    assert found.rounds["kind"].tolist() == ["unchanged", "round", "round"]
+    assert found.by_round["bias"].abs().max() > 0
+
+
 def test_knobs_of_the_weights_need_a_last_layer(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="Use --knob bias"):
         cw.repair(Scaled(), images(), ATTACK, EPS, knob="norms")

@@ -21,7 +21,8 @@ from torch import nn
 
 import classwise as cw
 from classwise.core.errors import UserError
-from classwise.core.run_folder import RepairFolder, kind_of
+from classwise.core.repair_folder import RepairFolder
+from classwise.core.run_folder import kind_of
 from classwise.engine import run as engine
 from classwise.models import load_model
 from classwise.repairing.split import split

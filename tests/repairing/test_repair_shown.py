@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import classwise as cw
 from classwise.cli.main import app
-from classwise.core.run_folder import RepairFolder
+from classwise.core.repair_folder import RepairFolder
 from classwise.show import figures, repair
 from classwise.show.page import build as build_page
 

@@ -38,11 +38,13 @@ Kind = Literal["audit", "search", "training", "repair", "study"]
 
 _CONFIG, _JOB, _LOG = "config.toml", "job.json", "log.txt"
 _EPOCHS = tuple(f"epochs/{digits * '[0-9]'}.pt" for digits in (4, 5))  # not what others may have put there
+_MARKS = {"method": "training", "repair": "repair"}  # the table of config.toml that no other kind of run has
+REPAIR_RESULT = "repair.json"  # of `classwise.core.repair_folder`
 _PART = re.compile(r"(?P<place>\d+)-(?P<attack>.+)-\d{5}")
 
 
 @dataclass(frozen=True)
-class _Named:
+class Named:
     """A file or folder that has the same name in every run folder."""
 
     name: str
@@ -64,11 +66,10 @@ class RunFolder:
     kind: ClassVar[str] = "run"
     owned: ClassVar[tuple[str, ...]] = ()
     results: ClassVar[tuple[str, tuple[str, ...]]] = ("results", ())
-    mark: ClassVar[str] = ""  # the table of config.toml that no other kind of run has
 
-    config_file = _Named(_CONFIG)
-    job_file = _Named(_JOB)
-    log_file = _Named(_LOG)
+    config_file = Named(_CONFIG)
+    job_file = Named(_JOB)
+    log_file = Named(_LOG)
 
     def config(self) -> dict[str, Any]:
         """The settings the run was made with; empty if they are not there."""
@@ -106,7 +107,7 @@ class RunFolder:
             found = self.config()
         except UserError:
             return  # damaged: whoever reads it for its settings will say so
-        own = next((folder.kind for folder in (TrainingFolder, RepairFolder) if folder.mark in found), AuditFolder.kind)
+        own = next((kind for table, kind in _MARKS.items() if table in found), AuditFolder.kind)
         if found and own != self.kind:
             raise UserError(
                 f"{self.path} is the run folder of another kind, {own}; choose another --out for the {self.kind}."
@@ -136,10 +137,10 @@ class AuditFolder(RunFolder):
     )  # fmt: skip
     results = ("records", ("records/*.parquet",))
 
-    summary_file = _Named("summary.json")
-    search_file = _Named("worst.json")
-    records = _Named("records")
-    adversarial = _Named("adversarial")
+    summary_file = Named("summary.json")
+    search_file = Named("worst.json")
+    records = Named("records")
+    adversarial = Named("adversarial")
 
     def part(self, place: int, attack: str, number: int) -> Path:
         """The rows of an attack on a part of the data. Names sort by attack in the order they ran, then by part."""
@@ -162,10 +163,10 @@ class AuditFolder(RunFolder):
         return [path for path in sorted(self.adversarial.glob("*")) if place_and_attack(path)[1] == safe_name(attack)]
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        _write_json(self.summary_file, summary)
+        write_json(self.summary_file, summary)
 
     def write_search(self, summary: Mapping[str, Any], table: pd.DataFrame) -> None:
-        _write_json(self.search_file, summary)
+        write_json(self.search_file, summary)
         atomic_write_text(self.path / "worst.csv", csv_text(table))
 
 
@@ -173,20 +174,19 @@ class TrainingFolder(RunFolder):
     """The files of a training; `next` becomes `last`, to resume from, and what was `last` becomes `previous`."""
 
     kind = "training"
-    mark = "method"
     results = ("checkpoints", ("history.csv", "last.pt", "next.pt", "previous.pt", "best.pt", *_EPOCHS))
     owned = (
         _JOB, _CONFIG, *results[1], "remarks.json", "not_finite_*.pt", "*.partial", _LOG,
         "tensorboard/events.out.tfevents.*", "mlflow-run.txt", "wandb-run.txt",
     )  # fmt: skip
 
-    history_file = _Named("history.csv")
-    remarks_file = _Named("remarks.json")
-    last = _Named("last.pt")
-    next = _Named("next.pt")
-    previous = _Named("previous.pt")
-    best = _Named("best.pt")
-    tensorboard = _Named("tensorboard")
+    history_file = Named("history.csv")
+    remarks_file = Named("remarks.json")
+    last = Named("last.pt")
+    next = Named("next.pt")
+    previous = Named("previous.pt")
+    best = Named("best.pt")
+    tensorboard = Named("tensorboard")
 
     def epoch(self, number: int) -> Path:
         """Where the model of an epoch, counted from 1, is kept."""
@@ -249,46 +249,15 @@ class TrainingFolder(RunFolder):
         atomic_write_text(self.remarks_file, json.dumps(remarks, indent=1, ensure_ascii=False))
 
 
-class RepairFolder(RunFolder):
-    """The files of a repair: audits of the model before and after, and of every change tried."""
-
-    kind = "repair"
-    mark = "repair"
-    results = ("changes tried", ("rounds/*/change.npz", "best.pt", "best.toml"))
-    owned = (
-        _JOB, "repair.json", *results[1], "tables/*.csv", "front.svg", *(
-            f"{part}/{pattern}" for part in ("before", "after", "rounds/*") for pattern in AuditFolder.owned
-        ), "*/*.partial", "*.partial", _LOG, _CONFIG,
-    )  # fmt: skip
-
-    result_file = _Named("repair.json")
-    best = _Named("best.pt")
-    best_box = _Named("best.toml")
-    before = _Named("before")
-    after = _Named("after")
-    front_figure = _Named("front.svg")
-
-    def round(self, number: int) -> Path:
-        """The run folder of the audit of a change, counted from 0, which is no change."""
-        return self.path / "rounds" / f"{number:02d}"
-
-    def change(self, number: int) -> Path:
-        """The change itself."""
-        return self.round(number) / "change.npz"
-
-    def write_result(self, summary: Mapping[str, Any]) -> None:
-        _write_json(self.result_file, summary)
-
-
 class StudyFolder(RunFolder):
     """The files of a study; each of its jobs has a run folder of its own."""
 
     kind = "study"
 
-    jobs_file = _Named("jobs.json")
-    page = _Named("study.md")
-    claims_file = _Named("claims.json")
-    slurm = _Named("slurm")
+    jobs_file = Named("jobs.json")
+    page = Named("study.md")
+    claims_file = Named("claims.json")
+    slurm = Named("slurm")
 
     def job(self, name: str) -> RunFolder:
         return RunFolder(self.path / "jobs" / name)
@@ -314,7 +283,7 @@ def kind_of(path: Path) -> Kind | None:
     """What a folder is the finished run of, by the files that are there."""
     marks: dict[Kind, Path] = {
         "study": StudyFolder(path).page,
-        "repair": RepairFolder(path).result_file,
+        "repair": path / REPAIR_RESULT,
         "search": AuditFolder(path).search_file,
         "audit": AuditFolder(path).summary_file,
         "training": TrainingFolder(path).history_file,
@@ -322,5 +291,5 @@ def kind_of(path: Path) -> Kind | None:
     return next((kind for kind, mark in marks.items() if mark.is_file()), None)
 
 
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
     atomic_write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")

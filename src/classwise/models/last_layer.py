@@ -78,11 +78,12 @@ def weight_of(model: nn.Module, layer: LastLayer) -> Array:
 
 
 def changed(model: nn.Module, layer: LastLayer | None, change: Change) -> nn.Module:
-    """A copy of `model` with the change in its last layer, or the bias behind it where the layer cannot take it."""
+    """A copy of `model` with the change in its last layer; where the layer cannot take the bias, it is added behind the
+    model itself."""
     if layer is None or not (layer.takes_bias or change.weight is not None):
         if change.weight is not None:
             raise UserError("the model has no last layer whose weights can be changed; change only the bias.")
-        return biased(model, change.bias.tolist())
+        return biased(model, change.bias.tolist()) if change.bias.any() else model
     made = copy.deepcopy(model)
     with torch.no_grad():
         if change.weight is not None:
@@ -91,7 +92,7 @@ def changed(model: nn.Module, layer: LastLayer | None, change: Change) -> nn.Mod
         if layer.takes_bias:
             bias = made.get_parameter(f"{layer.name}.bias")
             bias.copy_(bias.double() + torch.from_numpy(change.bias).to(bias.device))
-    return made if layer.takes_bias else biased(made, change.bias.tolist())
+    return made if layer.takes_bias or not change.bias.any() else biased(made, change.bias.tolist())
 
 
 def _is_linear(layer: nn.Module) -> bool:

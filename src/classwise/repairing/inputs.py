@@ -14,12 +14,12 @@ from torch import nn
 from classwise import attacks as attack_files
 from classwise.auditing.fingerprints import fingerprint_data, fingerprint_model
 from classwise.auditing.inputs import device_of, expanded, grid, with_names
-from classwise.auditing.prepare import examples, module_by
+from classwise.auditing.prepare import evaluating, examples, module_by
 from classwise.auditing.recorded import options, spec_of
 from classwise.core.errors import UserError
 from classwise.core.format import level
+from classwise.core.repair_folder import RepairFolder
 from classwise.core.run_config import check_same
-from classwise.core.run_folder import RepairFolder
 from classwise.core.version import __version__
 from classwise.data.images import Images
 from classwise.models import check_model
@@ -81,10 +81,9 @@ def gather(config: RepairConfig) -> Inputs:
     _check_radius(config)
     images = examples(config.audit(attacks=_seeded(config)))
     model = module_by(config.audit(), images)
-    was_training = model.training
     x = images.batch(np.arange(min(8, len(images))))[0].to(device_of(model))
-    images = with_names(images, check_model(model.eval(), x))
-    model.train(was_training)
+    with evaluating(model):
+        images = with_names(images, check_model(model, x))
     calibration, judging = _sets(config, images)
     config = _with_attacks(config, bool(getattr(model, "black_box", False)))
     minimums = {images.class_number(name): least for name, least in config.goal.min}
@@ -211,6 +210,11 @@ def _remarks(config: RepairConfig, calibration: Images, judging: Images) -> tupl
         found.append(
             "Calibrated on training images: where the model has seen them, its classes look better there than "
             "they are, and the change is fitted to that. Compare the gains on both sets."
+        )
+    elif config.judging.calibrate is None and isinstance(config.data.name, str) and config.data.split == "train":
+        found.append(
+            "Fitted and judged on training images: where the model has seen them, its classes look better than they "
+            "are. Audit the result on images that it has not seen."
         )
     without = [name for name, count in zip(judging.class_names, counts, strict=True) if not count]
     if without:

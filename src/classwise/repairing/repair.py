@@ -18,7 +18,7 @@ from classwise.auditing.inputs import Eps, device_of
 from classwise.auditing.prepare import prepared
 from classwise.core.arguments import checked
 from classwise.core.errors import UserError
-from classwise.core.run_folder import RepairFolder
+from classwise.core.repair_folder import RepairFolder
 from classwise.core.run_lock import writing
 from classwise.core.settings import with_settings
 from classwise.core.trust import trusting

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from classwise.auditing.recorded import options
-from classwise.core.run_folder import RepairFolder
+from classwise.core.repair_folder import RepairFolder
 from classwise.core.storage import atomic_write
 from classwise.data.images import Images
 from classwise.models.biased_file import write_biased
@@ -36,9 +36,8 @@ def save_model(run: RepairFolder, config: RepairConfig, model: nn.Module, images
     """Write the repaired model into the run folder; None where it cannot be written, as a function of Python's."""
     spec = config.model.spec
     if (named := stays_where_it_is(spec)) is not None:
-        _, bias = bias_of(model)
-        assert bias is not None
-        write_biased(run.best_box, named, bias, options(config, images, "repair").get("normalize"))
+        added = bias_of(model)[1] or [0.0] * images.num_classes
+        write_biased(run.best_box, named, added, options(config, images, "repair").get("normalize"))
         return run.best_box
     if isinstance(spec, (str, Path)):
         channels = int(images.batch(np.arange(1))[0].shape[1])

@@ -23,7 +23,7 @@ from classwise.auditing.prepare import coverage_of
 from classwise.auditing.recorded import in_folder
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Array, Records
-from classwise.core.run_folder import RepairFolder
+from classwise.core.repair_folder import RepairFolder
 from classwise.core.run_lock import writing
 from classwise.core.storage import atomic_write
 from classwise.engine import run

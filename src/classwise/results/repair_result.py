@@ -16,7 +16,7 @@ from classwise.core.csv_files import read_csv
 from classwise.core.errors import UserError
 from classwise.core.format import interval, level, p_equals, percent, points
 from classwise.core.records import CLEAN, Records
-from classwise.core.run_folder import RepairFolder
+from classwise.core.repair_folder import RepairFolder
 from classwise.metrics import average, tail, worst
 from classwise.results.audit_result import Audit, json_rows
 from classwise.results.compare import Comparison, compare

@@ -7,6 +7,7 @@ belongs to (seed, round), so that a round that was killed gives the same weights
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,11 +39,18 @@ class Head:
         """A copy of the model with this change, everything frozen but its last layer."""
         layer = task.calibration.layer
         assert layer is not None
-        model = changed(task.calibration.model, layer, change).requires_grad_(False)
-        inner = model.body if isinstance(model, Biased) and not layer.takes_bias else model
+        model = copy.deepcopy(changed(task.calibration.model, layer, change)).requires_grad_(False)
+        outside = (
+            None
+            if layer.takes_bias
+            else model
+            if isinstance(model, Biased)
+            else Biased(model, (0 * change.bias).tolist())
+        )
+        inner = model if outside is None else outside.body
+        bias = inner.get_parameter(f"{layer.name}.bias") if outside is None else outside.bias
         weight = inner.get_parameter(f"{layer.name}.weight")
-        bias = inner.get_parameter(f"{layer.name}.bias") if layer.takes_bias else model.get_buffer("bias")
-        return cls(model=model, weight=weight.requires_grad_(), bias=bias.requires_grad_())
+        return cls(model=outside or model, weight=weight.requires_grad_(), bias=bias.requires_grad_())
 
     def change(self, task: Task) -> Change:
         """What differs from the untouched model."""
