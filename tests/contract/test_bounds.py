@@ -16,6 +16,7 @@ from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.core.spec import Bounds
 from classwise.models import black_box, http
+from classwise.repairing import config as repairing
 from classwise.training import augment, averaging, awp, optimizer, parts, schedule
 from for_each import for_each
 
@@ -24,6 +25,7 @@ KINDS: list[type[Any]] = [
     *(methods.method_class(name) for name in methods.names()),
     *(parts.TrainingData, parts.TrainedModel, parts.TrainPart, parts.ValidatePart),
     *(kind for kinds in (augment.KINDS, averaging.KINDS, optimizer.KINDS, schedule.KINDS) for kind in kinds.values()),
+    *(repairing.KnobPart, repairing.GoalPart, repairing.JudgePart),
     awp.Awp,
     black_box.Settings,
     http.Http,

@@ -32,6 +32,12 @@ def digits() -> tuple[torch.Tensor, torch.Tensor]:
     return cw.load_data("digits").batch(np.arange(12))
 
 
+def digits_twice() -> tuple[torch.Tensor, torch.Tensor]:
+    """Two of each of a few classes: a repair fits on one and judges on the other."""
+    x, y = digits()
+    return torch.cat([x, x]), torch.cat([y, y])
+
+
 def model() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
 
@@ -49,6 +55,8 @@ RECIPE = {
 CALLS: dict[Callable[..., Any], Callable[[Path], dict[str, Any]]] = {
     cw.audit: lambda out: {"model": model(), "data": digits(), "attacks": "pgd-1", "eps": 0.1, "progress": False},
     cw.find_worst: lambda out: {"model": model(), "data": digits(), "attacks": "pgd-1", "eps": 0.1, "progress": False},
+    cw.repair: lambda out: {"model": model(), "data": digits_twice(), "attacks": "pgd-1", "eps": 0.1, "rounds": 1},
+    cw.RepairResult.load: lambda out: {"folder": out / "repair"},
     cw.train: lambda out: {"source": RECIPE, "out": out / "train", "progress": False},
     cw.load_model: lambda out: {"spec": "resnet:width=4,blocks=1-1", "num_classes": 10, "in_channels": 1},
     cw.load_data: lambda out: {"spec": "digits", "split": "test"},
@@ -65,6 +73,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("run", "other"):
         cw.audit(model(), digits(), "pgd-1", 0.1, out=tmp_path / name)
+    cw.repair(model(), digits_twice(), "pgd-1", 0.1, rounds=1, out=tmp_path / "repair")
     return tmp_path
 
 

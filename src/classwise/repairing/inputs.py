@@ -154,8 +154,9 @@ def _written(eps: Any) -> Any:
 
 def _with_attacks(config: RepairConfig, black_box: bool) -> RepairConfig:
     """The config with the attacks that suit the model, where none were asked for."""
-    fitted = expanded(config.attacks.attacks or (_BLIND_ATTACK if black_box else _ATTACK))
-    judging = expanded(config.judging.judge_attacks or fitted)
+    usual, asked = _BLIND_ATTACK if black_box else _ATTACK, config.judging.judge_attacks
+    fitted = expanded(usual if config.attacks.attacks is None else config.attacks.attacks)
+    judging = fitted if asked is None else expanded(asked)
     for name, attack in attack_files.parse([*fitted, *judging]).items():
         if name == "clean":
             raise UserError("a repair needs an attack; clean is none. Audits always report clean accuracy besides.")
