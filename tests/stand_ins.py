@@ -27,6 +27,13 @@ from classwise.training import recipe
 
 _IMAGES = 20  # in a stand-in's split of a data set
 _NETWORK = "resnet:width=8,blocks=1-1"
+_NET = """
+from torch import nn
+
+def make(num_classes, in_channels=3):
+    return nn.Sequential(nn.Conv2d(in_channels, 4, 3, 2), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(2),
+                         nn.Flatten(), nn.Linear(16, num_classes))
+"""
 
 StandIn = Callable[[Path, pytest.MonkeyPatch], None]
 
@@ -50,6 +57,20 @@ def pictures(folder: Path, patch: pytest.MonkeyPatch) -> None:
         home.mkdir(parents=True, exist_ok=True)
         for number in range(4):
             Image.fromarray(draw.integers(0, 256, (40, 48, 3), dtype=np.uint8)).save(home / f"{number}.png")
+
+
+def signs(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Traffic signs in signs/train and signs/test, of two classes, a network in net.py and weights for it, sign.pt."""
+    draw = np.random.default_rng(0)
+    for split, counts in {"train": (20, 12), "test": (4, 4)}.items():
+        for (grey, name), count in zip(((60, "stop"), (180, "yield")), counts, strict=True):
+            home = folder / "signs" / split / name
+            home.mkdir(parents=True, exist_ok=True)
+            for number in range(count):
+                pixels = np.clip(draw.normal(grey, 40, (40, 36, 3)), 0, 255).astype(np.uint8)
+                Image.fromarray(pixels).save(home / f"{number}.png")
+    (folder / "net.py").write_text(_NET, encoding="utf-8")
+    torch.save(cw.load_model(f"{folder / 'net.py'}:make", num_classes=2).state_dict(), folder / "sign.pt")
 
 
 def weights(folder: Path, patch: pytest.MonkeyPatch) -> None:
@@ -124,6 +145,7 @@ STAND_INS: dict[str, StandIn] = {
     "pictures": pictures,
     "runs": runs,
     "short autoattack": short_autoattack,
+    "signs": signs,
     "short training": short_training,
     "weights": weights,
 }

@@ -32,6 +32,8 @@ COMMANDS = (
     "train recipe.toml --out trained --no-progress",
     "train recipe.toml --dry-run --set method.beta=2 --set train.schedule=step:milestones=1,factor=0.1 --set data.augment=[]",
     "train desk/digits/wat --dry-run --set train.optimizer=adam:lr=0.001 --set method.eta=0.1 --set validate.select=worst",
+    "train --method trades:steps=1 --model net.py:make --weights m.pt --data digits --per-class 6 --eps 0.1 --epochs 1 --lr 0.01 --batch 20 --out fresh --no-progress",
+    "train --method wat --model net.py:make --data digits --per-class 6 --split train --norm l2 --set data.validation=2 --dry-run",
     "pseudo-label --model net.py:make --weights m.pt --data digits --out p.npz --threshold 0.5 --limit 20 --split train",
     "list attacks --json",
     "list recipes",
