@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from classwise.core.errors import UserError
 from classwise.models import describe, load_model, names
+from classwise.models.last_layer import Change, changed, find_last_layer
 from for_each import for_each
 
 # Small members of each family: the whole contract runs in seconds.
@@ -90,6 +92,18 @@ class TestContract:
             assert model(x).std() > 0
             torch.testing.assert_close(model(x), model.body((x - 0.1307) / 0.3081))
             torch.testing.assert_close(model.head(model.features(x)), model(x))
+
+    def test_the_last_layer_is_found_and_takes_a_bias(self, name: str) -> None:
+        model, bias = small(name), np.linspace(-1, 1, 7)
+        x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+        layer = find_last_layer(model, x)
+        assert layer is not None
+        assert model.get_submodule(layer.name) is model.head
+        assert (layer.takes_bias, layer.takes_weight) == (True, True)
+        made = changed(model, layer, Change(bias))
+        assert made.state_dict().keys() == model.state_dict().keys()
+        with torch.no_grad():
+            torch.testing.assert_close(made(x), model(x) + torch.from_numpy(bias).float())
 
     def test_gradient_reaches_the_input_and_examples_are_independent(self, name: str) -> None:
         x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0)).requires_grad_()

@@ -112,7 +112,7 @@ def _shifts(model: nn.Module, name: str, x: Tensor, logits: Tensor) -> bool:
         moved = copy.deepcopy(model)
     except Exception:  # deepcopy runs the model's own code, which may raise anything; then nothing can be folded
         return False
-    step = torch.linspace(-1, 1, logits.shape[1], device=logits.device) * logits.abs().max()
+    step = torch.linspace(-1, 1, logits.shape[1], device=logits.device) * logits.abs().max().clamp_min(1.0)
     with torch.no_grad():
         moved.get_parameter(f"{name}.bias").add_(step)
         return _same(moved(x), logits + step)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from classwise.auditing.config import AuditConfig, OutputPart
+from classwise.auditing.config import AuditConfig, AuditedModel, OutputPart
 from classwise.auditing.prepare import coverage_of
 from classwise.auditing.recorded import in_folder
 from classwise.core.errors import UserError
@@ -98,7 +98,8 @@ class Calibration:
             audit = Audit(run.evaluate(job))
         else:
             place = self.folder.round(number)
-            config = dataclasses.replace(self.config, output=OutputPart(out=place))
+            # The command of the audit names no model: the changed one is nowhere else.
+            config = dataclasses.replace(self.config, model=AuditedModel(spec=model), output=OutputPart(out=place))
             with writing(place):
                 write_proposal(self.folder.change(number), proposal)
                 job = in_folder(job, config, coverage_of(config))
