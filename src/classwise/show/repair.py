@@ -42,7 +42,7 @@ def show(result: RepairResult, console: Console | None = None) -> None:
         console.print(Text(remark, "dim"))
     if result.best is not None:
         console.print(Text(f"The repaired model: {result.best}"), soft_wrap=True)
-    console.print(Text(f"Audit it on images that it has not seen: {result.command}", "dim"), soft_wrap=True)
+    console.print(Text(f"Audit it: {result.command}", "dim"), soft_wrap=True)
 
 
 def class_text(table: pd.DataFrame, confidence: str) -> pd.DataFrame:
