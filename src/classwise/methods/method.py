@@ -14,6 +14,7 @@ A method of your own is a frozen dataclass derived from `Method` or from another
     init(class_names)                            once: the state before the first epoch
     validation(), needs_validation()             once: attacks on the held-out images, whether any must be held out
     needs_teacher()                              once: the trained networks it distils, parts of the recipe
+    balances()                                   once: whether unequal classes count the same without weights
     idle_epochs()                                once: how long the method waits, for a warning where that is too long
     survey(batch, state)                         before every epoch, where it surveys: logits of the training images
     before_epoch(state, train, epoch)            then: the state of the epoch, from the records of the survey

@@ -23,6 +23,7 @@ from markupsafe import Markup
 
 from classwise.core.csv_files import visible
 from classwise.core.errors import UserError
+from classwise.core.format import listed
 from classwise.core.run_folder import TrainingFolder, kind_of
 from classwise.core.storage import atomic_write_text
 from classwise.core.version import __version__
@@ -201,8 +202,8 @@ def _shown_sections(runs: Runs, drawn: Sequence[charts.Drawing]) -> list[tuple[s
 def _title(runs: Runs) -> str:
     if runs.repairs and len(runs.audits) == 2:
         return f"Repair of the worst class: {next(iter(runs.repairs))}"
-    names = [*runs.audits] or [*runs.trainings]
-    return "Robustness by class: " + ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    what, names = ("Robustness by class", [*runs.audits]) if runs.audits else ("Training", [*runs.trainings])
+    return f"{what}: {listed(names, 4)}"
 
 
 def _template() -> jinja2.Template:
