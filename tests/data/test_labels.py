@@ -123,6 +123,15 @@ def test_an_image_in_no_row_is_a_warning(root: Path) -> None:
         assert len(load("folder:labels=l.csv", root)) == 2
 
 
+def test_a_table_elsewhere_names_images_beside_it(root: Path) -> None:
+    (root / "empty").mkdir()
+    (root / "l.csv").write_text("file,label\nimg/0.png,a\nimg/1.png,a\nimg/2.png,b\nimg/3.png,b\n")
+    spec = f"folder:labels={root / 'l.csv'},test=0.5"
+    train, test = (load(spec, root / "empty", split) for split in ("train", "test"))
+    assert {**shown(train), **shown(test)} == {0: "a", 1: "a", 2: "b", 3: "b"}
+    assert len(train) == len(test) == 2
+
+
 def test_a_name_that_is_there_twice_asks_for_the_path(root: Path) -> None:
     write(root / "more" / "0.png")
     (root / "l.csv").write_text("id,label\n0,a\n")

@@ -14,6 +14,7 @@ bars along it. `crop` alone cuts the centre out; `channels` is 3 or 1.
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import numpy as np
@@ -121,7 +122,8 @@ def _of_split(root: Path, split: str, found: Labelled, test: float | None) -> li
 def _held_out(root: Path, found: Labelled, share: float) -> IntArray:
     """Which images are the test split: of each class the nearest number to that share, but never all and never none of
     two or more, in the order of a hash of their paths, which stays the same on every machine."""
-    marks = [hashlib.sha256(path.relative_to(root).as_posix().encode()).digest() for path in found.paths]
+    names = [Path(os.path.relpath(path, root)).as_posix() for path in found.paths]
+    marks = [hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest() for name in names]
     chosen = np.zeros(len(marks), bool)
     for name in set(found.labels):
         rows = sorted((row for row, label in enumerate(found.labels) if label == name), key=lambda row: marks[row])
