@@ -127,6 +127,16 @@ def test_the_older_word_for_survivors_is_understood(audit: Run, tmp_path: Path) 
     assert cw.Audit.load(tmp_path / "run").by_class("pgd-3").equals(made.by_class("pgd-3"))
 
 
+def test_a_run_whose_attack_of_a_file_was_recorded_by_its_older_name_resumes(audit: Run, tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("def attack(model, x, y, eps):\n    return x\n")
+    audit(attacks=f"{own}:attack")
+    config = tmp_path / "run" / "config.toml"
+    config.write_text(config.read_text().replace('name = "foreign"', 'name = "foreign_attacks"'))
+    assert 'name = "foreign_attacks"' in config.read_text()
+    audit(attacks=f"{own}:attack")
+
+
 @pytest.mark.slow
 def test_a_loaded_audit_is_the_one_that_was_run(audit: Run, tmp_path: Path) -> None:
     made, loaded = audit(), cw.Audit.load(tmp_path / "run")

@@ -68,7 +68,8 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-_NEW_WORDS = {"standing": "survivors"}  # of a coverage
+#: Of a coverage; of an attack from a file or a library.
+_NEW_WORDS = {"standing": "survivors", "foreign_attacks": "foreign"}
 
 
 def same(one: Any, other: Any) -> bool:
