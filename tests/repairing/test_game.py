@@ -36,6 +36,7 @@ def test_the_bias_is_centred_and_starts_where_the_last_round_was() -> None:
     [
         ([[0.6, 0.2], [0.5, 0.3]], 0),  # the worst class rose, and is still the same
         ([[0.6, 0.2], [0.6, 0.1]], 1),  # it fell
+        ([[0.6, 0.2], [0.5, 0.2]], 1),  # it did not rise
         ([[0.6, 0.2], [0.3, 0.5]], 1),  # the two have changed places
         ([[0.6, 0.2], [0.1, 0.5], [0.5, 0.2], [0.4, 0.3]], 2),  # changed places and fell, changed places; then better
     ],

@@ -5,8 +5,8 @@
 Where minimums are asked for, d_k = max(min_k − a_k, 0) for those classes and 0 for all others: the game ends once they
 are reached. A class without images has d_k = 0.
 
-The step s is halved whenever it proved too long: the worst class fell, or the classes that were to rise are now those
-to fall (Σ_k d_k d'_k < 0). Nothing here attacks anything; every number comes from the rounds before.
+The step s is halved whenever it proved too long: the worst class did not rise, or the classes that were to rise are now
+those to fall (Σ_k d_k d'_k < 0). Nothing here attacks anything; every number comes from the rounds before.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def step_after(accuracies: Sequence[Array], first: float, minimums: Mapping[int,
     """The step for the next round, after rounds with these class accuracies."""
     step = first
     for before, after in itertools.pairwise(accuracies):
-        fell = np.nanmin(after) < np.nanmin(before)
+        rose = np.nanmin(after) > np.nanmin(before)
         turned = deficits(before, minimums) @ deficits(after, minimums) < 0
-        step /= 2 if fell or turned else 1
+        step /= 2 if turned or not rose else 1
     return step
 
 
