@@ -13,7 +13,7 @@ class RepairFolder(RunFolder):
     """The files of a repair: audits of the model before and after, and of every change tried."""
 
     kind = "repair"
-    results = ("changes tried", ("rounds/*/change.npz", "best.pt", "best.toml"))
+    results = ("changes tried", ("rounds/*/change.npz", "margins/*.npz", "best.pt", "best.toml"))
     owned = (
         "job.json", REPAIR_RESULT, *results[1], "tables/*.csv", "front.svg", *(
             f"{part}/{pattern}" for part in ("before", "after", "rounds/*") for pattern in AuditFolder.owned
@@ -34,6 +34,10 @@ class RepairFolder(RunFolder):
     def change(self, number: int) -> Path:
         """The change itself."""
         return self.round(number) / "change.npz"
+
+    def margins(self, number: int) -> Path:
+        """A part of the margins that a bias is proposed from."""
+        return self.path / "margins" / f"{number:05d}.npz"
 
     def write_result(self, summary: Mapping[str, Any]) -> None:
         write_json(self.result_file, summary)

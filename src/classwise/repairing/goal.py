@@ -21,6 +21,7 @@ from classwise.core.records import Array
 BISECTIONS = 3  # changes tried between too little and too much
 FRONT_POINTS = 7  # changes tried in between for the front
 _ROUNDING = 1e-9
+_NEAR = 0.01
 _TAIL = 0.2
 
 
@@ -61,6 +62,13 @@ class Goal:
     def choose(self, scores: Sequence[Score]) -> int:
         """The change to take; the first of the scores is that of the unchanged model."""
         return self._best([number for number, score in enumerate(scores) if self.allowed(score, scores[0])], scores)
+
+    def nearly(self, score: Score, best: Score) -> bool:
+        """Whether it is within a percentage point of the best in what the goal asks for."""
+        if self.minimums:
+            return score.lacking <= best.lacking + _ROUNDING
+        value, most = (score.tail, best.tail) if self.name == "tail" else (score.worst, best.worst)
+        return value >= most - _NEAR
 
     def farthest(self, scores: Sequence[Score]) -> int:
         """The change to take were the average no matter: the end of the segment on which those in between lie."""

@@ -91,7 +91,7 @@ def _task(inputs: Inputs, layer: LastLayer | None, calibration: Calibration) -> 
     return Task(
         settings=settings,
         calibration=calibration,
-        minimums=inputs.goal.minimums,
+        goal=inputs.goal,
         weight=weight_of(inputs.model, layer) if layer is not None and layer.takes_weight else None,
         seed=inputs.config.attacks.seed,
     )

@@ -24,12 +24,13 @@ class Search:
     def run(self, progress: bool | None) -> list[Trial]:
         """Every change attacked from scratch; those of an earlier run are read back."""
         calibration = self.task.calibration
-        most = 1 + self.knob.changes(self.task.settings) + self.goal.most_between()
+        most = 1 + self.knob.changes(self.task) + self.goal.most_between()
         whole = most * len(calibration.job.images) * len(calibration.job.attacks)
         trials: list[Trial] = []
         with progress_bar({"calibrating": whole}, show=progress) as report:
             told = dataclasses.replace(calibration, report=lambda finished: report("calibrating", finished))
-            while (proposal := calibration.stored(len(trials)) or self._next(trials)) is not None:
+            search = dataclasses.replace(self, task=dataclasses.replace(self.task, calibration=told))
+            while (proposal := calibration.stored(len(trials)) or search._next(trials)) is not None:
                 trials.append(told.attack(len(trials), proposal))
         return trials
 
@@ -47,13 +48,4 @@ class Search:
         end = rounds[self.goal.farthest(scores)]
         if share is None or end.number == 0:
             return None
-        about = {"share": share, "of": float(end.number)}
-        return Proposal(change=self._partly(end.change, share), kind="between", about=about)
-
-    def _partly(self, change: Change, share: float) -> Change:
-        """The change on the way from none to this one."""
-        weight = change.weight
-        if weight is not None:
-            assert self.task.weight is not None
-            weight = (1 - share) * self.task.weight + share * weight
-        return Change(share * change.bias, weight)
+        return self.knob.between(self.task, trials, end, share)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,23 +122,41 @@ def write_proposal(path: Path, proposal: Proposal) -> None:
     if path.is_file():
         return
     about = json.dumps({"kind": proposal.kind, "about": dict(proposal.about)})
-    arrays: dict[str, Any] = {"bias": proposal.change.bias, "about": np.array(about)}
-    if proposal.change.weight is not None:
-        arrays["weight"] = proposal.change.weight
+    weight = {} if proposal.change.weight is None else {"weight": proposal.change.weight}
+    write_arrays(path, {"bias": proposal.change.bias, "about": np.array(about), **weight})
+
+
+def read_proposal(path: Path) -> Proposal | None:
+    """A stored change; None if it is not there."""
+    if (content := read_arrays(path)) is None:
+        return None
+    try:
+        about: dict[str, Any] = json.loads(str(content["about"]))
+        change = Change(content["bias"], content.get("weight"))
+        return Proposal(change=change, kind=about["kind"], about=about["about"])
+    except (ValueError, KeyError) as error:
+        raise damaged_arrays(path, error) from error
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Store named arrays in a file that appears whole."""
     content = io.BytesIO()
     np.savez(content, **arrays)
     with atomic_write(path) as handle:
         handle.write(content.getvalue())
 
 
-def read_proposal(path: Path) -> Proposal | None:
-    """A stored change; None if it is not there."""
+def read_arrays(path: Path) -> dict[str, Array] | None:
+    """Stored arrays by their names; None if the file is not there."""
     if not path.is_file():
         return None
     try:
         with np.load(path, allow_pickle=False) as content:
-            about: dict[str, Any] = json.loads(str(content["about"]))
-            weight = content.get("weight")
-            return Proposal(change=Change(content["bias"], weight), kind=about["kind"], about=about["about"])
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{path} is damaged ({error}). Delete it, or begin from scratch with --overwrite.") from error
+            return dict(content)
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise damaged_arrays(path, error) from error
+
+
+def damaged_arrays(path: Path, error: Exception) -> UserError:
+    """The error about a file that is not what was written."""
+    return UserError(f"{path} is damaged ({error}). Delete it, or begin from scratch with --overwrite.")

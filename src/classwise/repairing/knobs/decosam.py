@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from classwise.core.losses import cross_entropy
-from classwise.repairing.config import KnobPart
 from classwise.repairing.knobs.head_training import Head, train_epoch
 from classwise.repairing.knobs.knob import Knob, Task
 from classwise.repairing.trials import Proposal, Trial
@@ -34,8 +33,8 @@ def radii(weight: Tensor, tau: float, rho: float = RHO) -> Tensor:
 class Decosam(Knob):
     """One epoch a round, each from where the last one ended."""
 
-    def changes(self, settings: KnobPart) -> int:
-        return settings.rounds
+    def changes(self, task: Task) -> int:
+        return task.settings.rounds
 
     def propose(self, task: Task, trials: Sequence[Trial]) -> Proposal | None:
         if len(trials) > task.settings.rounds:

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from classwise.core.losses import cross_entropy
 from classwise.core.records import Array
-from classwise.repairing.config import KnobPart
 from classwise.repairing.knobs.head_training import Head, train_epoch
 from classwise.repairing.knobs.knob import Knob, Task
 from classwise.repairing.trials import Proposal, Trial
@@ -35,8 +34,8 @@ def class_weights(accuracies: Sequence[Array]) -> Array:
 class LastLayer(Knob):
     """One epoch a round, each from where the last one ended."""
 
-    def changes(self, settings: KnobPart) -> int:
-        return settings.rounds
+    def changes(self, task: Task) -> int:
+        return task.settings.rounds
 
     def propose(self, task: Task, trials: Sequence[Trial]) -> Proposal | None:
         if len(trials) > task.settings.rounds:

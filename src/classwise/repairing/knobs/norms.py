@@ -32,8 +32,8 @@ def rescaled(weight: Array, tau: float) -> Array:
 class Norms(Knob):
     """Each τ of the grid, or the one given."""
 
-    def changes(self, settings: KnobPart) -> int:
-        return len(taus(settings))
+    def changes(self, task: Task) -> int:
+        return len(taus(task.settings))
 
     def propose(self, task: Task, trials: Sequence[Trial]) -> Proposal | None:
         left = taus(task.settings)[len(trials) - 1 :]
