@@ -9,6 +9,7 @@
                 history.csv          one row per epoch              remarks.json   written at the end
     repair      before/, after/      ordinary audits of the model as it was and as it is, on the images that judge
                 rounds/03/           an audit of each change tried, on the calibration images; change.npz: the change
+                margins/*.npz        of the unchanged model, from which biases are proposed
                 best.pt (best.toml: of a black box)   the repaired model      repair.json, tables/*.csv   at the end
     study       jobs.json, jobs/NAME/   what is to be done, and a run folder for each job
                 study.md, claims.json, tables/*.csv, figures/*.svg, data/*.csv   what was found

@@ -32,7 +32,7 @@ from classwise.data.images import IntArray
 from classwise.repairing.trials import Calibration, read_arrays, write_arrays
 
 TEMPERATURE = 0.03  # T: classes three points above the worst weigh a third of it
-STEP = 0.03  # η, of the step that would be made for a difference of 100 percentage points
+STEP = 0.04  # η, of the step that would be made for a difference of 100 percentage points
 MOST_STEPS = 120
 _PART = 256  # images in a file
 _PATIENCE = 30  # steps without a better worst class
