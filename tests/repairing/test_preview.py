@@ -1,4 +1,4 @@
-"""What is foretold of biases: margins by hand and on a linear model, where they are known exactly; the game on them."""
+"""What is predicted of biases: margins by hand and on a linear model, where they are known; the game on them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_margins_of_a_linear_model_are_its_least_in_the_ball(measured: list[
         assert margins.values[row, label] == INF
 
 
-def test_what_is_foretold_of_a_linear_model_is_what_a_fresh_attack_finds(measured: list[tuple[Any, Margins]]) -> None:
+def test_what_is_predicted_of_a_linear_model_is_what_a_fresh_attack_finds(measured: list[tuple[Any, Margins]]) -> None:
     found = cw.repair(Rows(), images(), "apgd_t:iterations=10", EPS, rounds=3)
     margins = measured[0][1]
     for _, tried in found.by_round.groupby("number"):

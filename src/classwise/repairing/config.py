@@ -47,7 +47,7 @@ class KnobPart(Part):
     """What is changed of the model, and how far it is moved."""
 
     knob: KnobName = setting("bias", "What is changed: bias (of the logits), norms (of the last layer's rows), bias+norms, last_layer (all of it, trained), decosam (its weights, trained with SAM).")
-    rounds: Count = setting(8, "Changes tried at most, each attacked from scratch; biases that an attack foretells are three.")
+    rounds: Count = setting(8, "Changes tried at most, each attacked from scratch; of a bias three, on the path that one attack predicts.")
     step_size: Positive = setting(1.5, "First step of the bias, in standard deviations of the logit margin for a difference of 100 percentage points.")
     tau: _Tau | None = setting(None, "Exponent of the norms; by default chosen on the calibration images.")
     lr: Positive = setting(0.1, "Learning rate of last_layer and decosam.")

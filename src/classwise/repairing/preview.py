@@ -1,13 +1,13 @@
-"""What a bias would do, foretold from one attack on the unchanged model; it proposes, and fresh attacks judge.
+"""What a bias would do, predicted from one attack on the unchanged model; it proposes, and fresh attacks judge.
 
 A bias shifts the logits alike at every point, so a point x' that was found against z attacks z + b as well. Over all
 points that the attacks end with (each restart; for apgd_t one towards every wrong class)
 
     M_ij = min_x' z_y(x') − z_j(x')       a_k(b) = share of class k's images with min_{j≠y} M_ij + b_y − b_j > 0
 
-is an upper bound on what z + b withstands, and close to it where the attack maximises margins: an attack on z_t − z_y
-takes the same steps whatever b is. So one attack without early stopping foretells every b, and a game of many small
-steps costs nothing:
+is an upper bound on the robust accuracy of z + b, and close to it where the attack maximises margins: an attack on
+z_t − z_y takes the same steps whatever b is. So one attack without early stopping predicts every b, and a game of many
+small steps costs nothing:
 
     b ← b + η (q − 1/C),     q_k ∝ exp(−a_k(b)/T)                              the worst classes rise, all others yield
 

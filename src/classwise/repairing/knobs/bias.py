@@ -5,8 +5,8 @@ can do. No paper is known that measures it on balanced data. Long-tailed recogni
 class frequencies π (Menon et al., ICLR 2021; under attack RoBal, Wu et al., CVPR 2021), which is no change where
 classes are of one size; here the accuracies under attack take their place.
 
-Of a model with a gradient one attack without early stopping foretells what every b would do (`repairing.preview`): the
-biases tried are points on the path of the worst-class game that it foretells, the one that suits the goal best first,
+Of a model with a gradient one attack without early stopping predicts what every b would do (`repairing.preview`): the
+biases tried are points on the path of the worst-class game that it predicts, the one that suits the goal best first,
 then some before it. Of a black box, whose queries cost more than the steps of a game, b moves by one fresh attack after
 the other (`repairing.game`).
 """
@@ -31,11 +31,11 @@ class Bias(Knob):
     needs_weight = False
 
     def changes(self, task: Task) -> int:
-        """One pass more than changes where they are foretold: the attack that foretells them."""
-        return 1 + min(task.settings.rounds, len(_SHARES)) if _foretold(task) else task.settings.rounds
+        """One pass more than changes where they are predicted: the attack that predicts them."""
+        return 1 + min(task.settings.rounds, len(_SHARES)) if _predicted(task) else task.settings.rounds
 
     def propose(self, task: Task, trials: Sequence[Trial]) -> Proposal | None:
-        if not _foretold(task):
+        if not _predicted(task):
             return next_round(task, trials, trials) if len(trials) <= task.settings.rounds else None
         shares = _SHARES[len(trials) - 1 : task.settings.rounds]
         path = _path(task, trials)
@@ -53,19 +53,19 @@ class Bias(Knob):
         return dataclasses.replace(straight, change=Change(_path(task, trials)[point]), about=about)
 
 
-def _foretold(task: Task) -> bool:
+def _predicted(task: Task) -> bool:
     """Whether biases are proposed from the margins that one attack finds."""
     return all(attack.needs_gradient for attack in task.calibration.job.attacks.values())
 
 
 def _path(task: Task, trials: Sequence[Trial]) -> list[Array]:
-    """The biases that the foretold game passes through; the first of the trials sets the unit of its steps."""
+    """The biases that the predicted game passes through; the first of the trials sets the unit of its steps."""
     unit = task.settings.step_size * game.unit_of(trials[0].clean)
     return preview.path(task.margins, unit, task.goal.minimums)
 
 
 def _best(task: Task, path: Sequence[Array]) -> int:
-    """The point of the path that suits the goal best by what is foretold, or one before it that is nearly as good."""
+    """The point of the path that suits the goal best by what is predicted, or one before it that is nearly as good."""
     scores = [task.goal.score(task.margins.accuracy(bias)) for bias in path]
     best = scores[task.goal.choose(scores)]
     allowed = (number for number, score in enumerate(scores) if task.goal.allowed(score, scores[0]))
