@@ -98,6 +98,7 @@ def made(kind: str, folder: Path, once: Path) -> dict[str, Any]:
     return tree
 
 
+@pytest.mark.filterwarnings("ignore:data.augment flips images of digits")
 @pytest.mark.parametrize("kind", RUNS)
 def test_killed_twice_it_ends_the_same_bit_by_bit(kind: str, tmp_path: Path, once: Path) -> None:
     tree = made(kind, tmp_path, once)

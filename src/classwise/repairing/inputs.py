@@ -17,7 +17,7 @@ from classwise.auditing.inputs import device_of, expanded, grid, with_names
 from classwise.auditing.prepare import evaluating, examples, module_by
 from classwise.auditing.recorded import options, spec_of
 from classwise.core.errors import UserError
-from classwise.core.format import level
+from classwise.core.format import distance, level
 from classwise.core.repair_folder import RepairFolder
 from classwise.core.run_config import check_same
 from classwise.core.version import __version__
@@ -204,7 +204,7 @@ def _remarks(config: RepairConfig, calibration: Images, judging: Images) -> tupl
     width, needed = intervals.half_width(fewest, confidence), intervals.images_for(_WIDTH, confidence)
     found = [
         f"Fitted on {len(calibration):,} images, judged on {len(judging):,} others, at least {fewest:,} of each class: "
-        f"the {level(confidence)} interval of one class is at most ±{100 * width:.1f} points. For ±{100 * _WIDTH:g} "
+        f"the {level(confidence)} interval of one class is at most ±{distance(width)} points. For ±{distance(_WIDTH)} "
         f"points {needed:,} images of each class are needed to judge."
     ]
     if config.judging.calibrate == "train":

@@ -63,7 +63,7 @@ def with_options(source: str | Path | Mapping[str, Any] | Recipe, options: Optio
     whole = recipe.load(source).settings()
     for part, own in tree.items():
         other = part == "method" and own["name"] != whole[part]["name"]  # another method has other fields
-        whole[part] = own if other else {**whole[part], **own}
+        whole[part] = own if other else {**whole.get(part, {}), **own}
     if lr is not None:
         whole["train"]["optimizer"] = with_rate(whole["train"]["optimizer"], lr)
     return _build(recipe.apply(whole, options.changes), method)

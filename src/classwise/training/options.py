@@ -156,6 +156,8 @@ class Options:
 def _plain(name: str, value: Any) -> Any:
     """A value as a recipe's file can have it."""
     if name == "normalize" and not isinstance(value, str):
-        mean, std = value
+        from classwise.models.normalize import constants  # needs torch, which options do without
+
+        mean, std = constants(value) or ((), ())
         return f"mean={written(list(mean))},std={written(list(std))}"
     return str(value) if isinstance(value, Path) else value

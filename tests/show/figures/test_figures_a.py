@@ -459,7 +459,7 @@ def test_curve_needs_radii_and_a_known_attack(audit_of: AuditOf) -> None:
         figures.from_runs("curve", {"run": audit_of({}, support=[2, 2])})
     with pytest.raises(UserError, match="run has no attack 'fgsm'; it has pgd"):
         figures.from_runs("curve", {"run": swept(audit_of)}, family="fgsm")
-    with pytest.raises(UserError, match="lack n, low, high"):
+    with pytest.raises(UserError, match="n, low, high missing"):
         curve.draw(pd.DataFrame({"eps": [0, 1], "class": "a", "accuracy": [1, 0]}))
 
 
