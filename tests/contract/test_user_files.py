@@ -255,6 +255,7 @@ def test_a_figure(classwise: Command, audited: str, here: Path) -> None:
     assert "orange" in (here / "bars.svg").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_study(classwise: Command, here: Path) -> None:
     code, out, _ = classwise("study", "spread.py:Spread", "--help")
     assert (code, "under which attack" in out) == (0, True)

@@ -21,6 +21,8 @@ from classwise.models.biased_file import read_biased, write_biased
 from classwise.models.logit_bias import Biased
 from classwise.models.serve import Server
 
+pytestmark = pytest.mark.slow  # repairs models
+
 ATTACK = "square:queries=20"
 MAKE = f"{Path(__file__).parent / 'tilted.py'}:make"
 

@@ -20,6 +20,8 @@ from classwise.repairing.knobs.head_training import Head
 from classwise.repairing.knobs.last_layer import ETA, class_weights
 from classwise.repairing.knobs.norms import TAUS, rescaled
 
+pytestmark = pytest.mark.slow  # repairs models
+
 ATTACK = "pgd-5"
 
 

@@ -28,6 +28,8 @@ from classwise.models import load_model
 from classwise.repairing.split import split
 from classwise.show import repair as shown
 
+pytestmark = pytest.mark.slow  # repairs models
+
 ATTACK = "pgd-5"
 MAKE = f"{Path(__file__).parent / 'tilted.py'}:make"
 

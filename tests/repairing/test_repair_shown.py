@@ -16,6 +16,8 @@ from classwise.core.repair_folder import RepairFolder
 from classwise.show import figures, repair
 from classwise.show.page import build as build_page
 
+pytestmark = pytest.mark.slow  # repairs models
+
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> cw.RepairResult:
