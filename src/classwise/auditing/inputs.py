@@ -88,7 +88,7 @@ def with_surrogates(attacks: Mapping[str, Attack], images: Images, device: torch
 
     def load(spec: str, weights: str | None) -> nn.Module:
         model = module_of(spec, images, weights=weights, device=device).requires_grad_(False)
-        check_model(model, images.batch(np.arange(min(2, len(images))))[0].to(device), images.num_classes)
+        check_model(model, images.first(2).to(device), images.num_classes)
         return model
 
     return {n: a.with_surrogates(load) if isinstance(a, Transfer) else a for n, a in attacks.items()}

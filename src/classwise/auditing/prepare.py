@@ -113,7 +113,7 @@ def _prepare(
         raise UserError(
             f"amp={resources.amp} is for GPUs: reduced precision on a CPU is slow and on some CPUs unsupported."
         )
-    example = images.batch(np.arange(min(8, len(images))))[0].to(device)
+    example = images.first().to(device)
     images = inputs.with_names(images, check_model(model, example))
     attacks = inputs.with_surrogates(attacks, images, device)
     attacks = {name: attack.for_classes(images.num_classes) for name, attack in attacks.items()}

@@ -63,7 +63,7 @@ def options(config: Any, images: Images, mode: str) -> dict[str, Any]:
 def in_folder(job: evaluation.Evaluation, settings: AuditConfig, coverage: Coverage) -> evaluation.Evaluation:
     """The job with a run folder: cut into parts, or with the parts of the run that is there already."""
     assert isinstance(job.model, nn.Module)
-    example = job.images.batch(np.arange(min(8, len(job.images))))[0].to(job.device)
+    example = job.images.first().to(job.device)
     plan = evaluation.plan(job.attack_copy, example, len(job.images), job.attacks, job.plan.batch, job.plan.workers)
     config = {
         "audit": {

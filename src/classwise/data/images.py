@@ -101,6 +101,10 @@ class Images:
         """Images (float32 in [0,1]) and labels at the given places of this selection."""
         return self.pixels.read(self.positions[rows]), torch.from_numpy(self.labels[rows])
 
+    def first(self, count: int = 8) -> Tensor:
+        """The first images, to look at a model with."""
+        return self.batch(np.arange(min(count, len(self))))[0]
+
     def take(self, rows: IntArray) -> Images:
         """The examples at the given places, in the given order; the class list stays whole."""
         return dataclasses.replace(self, labels=self.labels[rows], index=self.positions[rows])

@@ -10,19 +10,18 @@ images. Ties go to the higher average, then to what was tried first.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from classwise.core.records import Array
+from classwise.metrics.tail import lowest
 
 BISECTIONS = 3  # changes tried between too little and too much
 FRONT_POINTS = 7  # changes tried in between for the front
 _ROUNDING = 1e-9
 _NEAR = 0.01
-_TAIL = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +38,8 @@ class Score:
     def of(cls, accuracy: Array, minimums: Mapping[int, float]) -> Score:
         seen = np.sort(accuracy[~np.isnan(accuracy)])
         lacking = sum(max(least - float(np.nan_to_num(accuracy[number])), 0.0) for number, least in minimums.items())
-        tail = seen[: math.ceil(round(_TAIL * len(seen), 9))]
-        return cls(worst=float(seen[0]), tail=float(tail.mean()), average=float(seen.mean()), lacking=lacking)
+        tail = float(lowest(seen).mean())
+        return cls(worst=float(seen[0]), tail=tail, average=float(seen.mean()), lacking=lacking)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +89,7 @@ class Goal:
         Where the average is lost, the largest t that keeps it is sought; where minimums are reached, the smallest
         that reaches them. For the front every share is tried.
         """
-        searched = [share for share in between if not _on_grid(share)] if self.front else list(between)
+        searched = [share for share in between if share not in _GRID] if self.front else list(between)
         end = scores[self.farthest(scores)]
         if self.front and (left := [share for share in _GRID if share not in between]):
             return left[0]
@@ -98,9 +97,7 @@ class Goal:
             return None
         low, high = 0.0, 1.0
         if self.keep_average is not None and not self.allowed(end, scores[0]):
-            for share, score in between.items():
-                if self.allowed(score, scores[0]):
-                    low = max(low, share)
+            low = max([share for share, score in between.items() if self.allowed(score, scores[0])] + [0.0])
             high = min([share for share, score in between.items() if not self.allowed(score, scores[0])] + [1.0])
         elif self.minimums and end.lacking == 0 < scores[0].lacking:
             high = min([share for share, score in between.items() if score.lacking == 0] + [1.0])
@@ -130,7 +127,3 @@ def front(scores: Sequence[Score]) -> list[int]:
 
 
 _GRID = tuple(step / (FRONT_POINTS + 1) for step in range(1, FRONT_POINTS + 1))
-
-
-def _on_grid(share: float) -> bool:
-    return share in _GRID

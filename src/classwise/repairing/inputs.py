@@ -81,7 +81,7 @@ def gather(config: RepairConfig) -> Inputs:
     _check_radius(config)
     images = examples(config.audit(attacks=_seeded(config)))
     model = module_by(config.audit(), images)
-    x = images.batch(np.arange(min(8, len(images))))[0].to(device_of(model))
+    x = images.first().to(device_of(model))
     with evaluating(model):
         images = with_names(images, check_model(model, x))
     calibration, judging = _sets(config, images)

@@ -29,7 +29,9 @@ from classwise.attacks.attack import final_point, initial_rows, run
 from classwise.core import rng
 from classwise.core.records import Array
 from classwise.data.images import IntArray
+from classwise.repairing.game import deficits
 from classwise.repairing.trials import Calibration, read_arrays, write_arrays
+from classwise.stats.intervals import ratio
 
 TEMPERATURE = 0.03  # T: classes three points above the worst weigh a third of it
 STEP = 0.04  # η, of the step that would be made for a difference of 100 percentage points
@@ -49,8 +51,7 @@ class Margins:
         """a(b); NaN for a class without images."""
         survives = (self.values + bias[self.labels][:, None] - bias).min(1) > 0
         count = np.bincount(self.labels, minlength=len(bias))
-        with np.errstate(invalid="ignore"):
-            return np.asarray(np.bincount(self.labels, survives, minlength=len(bias)) / count)
+        return ratio(np.bincount(self.labels, survives, minlength=len(bias)), count)
 
 
 def measure(calibration: Calibration) -> Margins:
@@ -99,23 +100,17 @@ def path(margins: Margins, unit: float, minimums: Mapping[int, float]) -> list[A
     has not risen for long."""
     classes = margins.values.shape[1]
     biases, best, since = [np.zeros(classes)], -1.0, 0
+    accuracy = margins.accuracy(biases[-1])
     while len(biases) <= MOST_STEPS and since <= _PATIENCE:
-        accuracy = margins.accuracy(biases[-1])
-        pull = _lacking(accuracy, minimums) if minimums else _softmin(accuracy)
+        pull = deficits(accuracy, minimums) if minimums else _softmin(accuracy)
         if not pull.any():
             break
         biases.append(biases[-1] + STEP * unit * (pull / pull.sum() - 1 / classes))
-        worst = float(np.nanmin(margins.accuracy(biases[-1])))
+        accuracy = margins.accuracy(biases[-1])
+        worst = float(np.nanmin(accuracy))
         since = 0 if minimums or worst > best else since + 1
         best = max(best, worst)
     return biases
-
-
-def _lacking(accuracy: Array, minimums: Mapping[int, float]) -> Array:
-    pull = np.zeros(len(accuracy))
-    for number, least in minimums.items():
-        pull[number] = max(least - np.nan_to_num(accuracy[number]), 0.0)
-    return pull
 
 
 def _softmin(accuracy: Array) -> Array:

@@ -67,7 +67,7 @@ def repair_by(config: RepairConfig, say: Callable[[str], None] = lambda text: No
         run = open_folder(inputs)
         fitting = inputs.config.attacked(inputs.calibration, inputs.config.attacks.attacks)
         with prepared(fitting, inputs.model) as (job, findings):
-            example = job.images.batch(np.arange(min(8, len(job.images))))[0].to(device_of(inputs.model))
+            example = job.images.first().to(device_of(inputs.model))
             layer = None if inputs.black_box else find_last_layer(inputs.model, example)
             randomised = any(finding.code == "randomised" for finding in findings)
             fold = config.resources.fold and not randomised

@@ -112,7 +112,7 @@ class Calibration:
     def _copy(self, model: nn.Module) -> AttackCopy:
         if getattr(model, "black_box", False):
             return AttackCopy(model=model)
-        example = self.job.images.batch(np.arange(min(8, len(self.job.images))))[0].to(self.job.device)
+        example = self.job.images.first().to(self.job.device)
         usual = self.job.attack_copy
         return dataclasses.replace(accelerate(model, example, self.fold), most=usual.most, amp=usual.amp)
 

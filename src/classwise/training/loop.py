@@ -191,7 +191,7 @@ def _validate(training: Training, model: nn.Module, display: ProgressDisplay) ->
     with evaluating(model), display.validating(len(validation.images)) as report:
         synced_copy = train_step.synced_copy
         if model is not train_step.model:
-            example = validation.images.batch(np.arange(min(8, len(validation.images))))[0]
+            example = validation.images.first()
             synced_copy = follow(model, example.to(train_step.device), fold=train_step.recipe.train.fold != "no")
         synced_copy.refresh()
         return validation(model, synced_copy, report)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -56,7 +55,7 @@ def split_off(chosen: Recipe, images: Images) -> tuple[Images, Images | None]:
 
 def network_of(chosen: Recipe, given: nn.Module | None, images: Images, device: torch.device) -> nn.Module:
     """The model to train, on its device, checked against the data."""
-    x = images.batch(np.arange(min(2, len(images))))[0]
+    x = images.first(2)
     part = chosen.model
     network = given
     if network is None:
@@ -96,7 +95,7 @@ def prepare(
     part, method, device = chosen.train, chosen.method, next(network.parameters()).device
     averages = None if part.averaging is None else averaging.parse(part.averaging)
     _check_held_out(chosen, averages, held_out)
-    example = kept.batch(np.arange(min(8, len(kept))))[0].to(device)
+    example = kept.first().to(device)
     synced_copy = follow(network, example, fold=part.fold != "no")
     if part.fold == "yes" and not synced_copy.attack_copy.folded:
         raise UserError(

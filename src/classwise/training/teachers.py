@@ -87,7 +87,7 @@ def _frozen(network: nn.Module, images: Images, device: torch.device, name: Teac
     network = move_to(network, device)
     if trains_channels_last(network, device):
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    x = images.batch(np.arange(min(2, len(images))))[0].to(device)
+    x = images.first(2).to(device)
     try:
         check_model(network.eval(), x, images.num_classes)
     except UserError as error:

@@ -36,7 +36,7 @@ class Validation:
         """Clean and attacked records of every held-out example. The model must be in eval mode, the copy refreshed."""
         device = next(model.parameters()).device
         mine = self.images.take(np.arange(self.processes.rank, len(self.images), self.processes.world))
-        example = mine.batch(np.arange(min(8, len(mine))))[0].to(device)
+        example = mine.first().to(device)
         workers = choose_workers(device)
         room = choose_batch(model, example, workers)
         plan = evaluation.BatchPlan(at_most(room, len(mine)), len(mine), workers)

@@ -39,7 +39,8 @@ class Bias(Knob):
             return next_round(task, trials, trials) if len(trials) <= task.settings.rounds else None
         shares = _SHARES[len(trials) - 1 : task.settings.rounds]
         path = _path(task, trials)
-        points = [round(share * _best(task, path)) for share in shares]
+        best = _best(task, path)
+        points = [round(share * best) for share in shares]
         tried = [trial.proposal.about.get("point", 0) for trial in trials]
         left = [point for point in points if point not in tried]
         return Proposal(change=Change(path[left[0]]), about={"point": float(left[0])}) if left else None

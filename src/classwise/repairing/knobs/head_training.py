@@ -40,17 +40,15 @@ class Head:
         layer = task.calibration.layer
         assert layer is not None
         model = copy.deepcopy(changed(task.calibration.model, layer, change)).requires_grad_(False)
-        outside = (
-            None
-            if layer.takes_bias
-            else model
-            if isinstance(model, Biased)
-            else Biased(model, (0 * change.bias).tolist())
-        )
-        inner = model if outside is None else outside.body
-        bias = inner.get_parameter(f"{layer.name}.bias") if outside is None else outside.bias
+        inner: nn.Module
+        bias: Tensor
+        if layer.takes_bias:
+            inner, bias = model, model.get_parameter(f"{layer.name}.bias")
+        else:
+            model = model if isinstance(model, Biased) else Biased(model, (0 * change.bias).tolist())
+            inner, bias = model.body, model.bias
         weight = inner.get_parameter(f"{layer.name}.weight")
-        return cls(model=outside or model, weight=weight.requires_grad_(), bias=bias.requires_grad_())
+        return cls(model=model, weight=weight.requires_grad_(), bias=bias.requires_grad_())
 
     def change(self, task: Task) -> Change:
         """What differs from the untouched model."""
@@ -66,7 +64,7 @@ Gradients = Callable[[Head, Tensor, Tensor], tuple[Tensor, Tensor]]
 def train_epoch(task: Task, start: Change, number: int, gradients: Gradients) -> Change:
     """The change after one epoch of training from `start` on."""
     job, head = task.calibration.job, Head.of(task, start)
-    example = job.images.batch(np.arange(min(8, len(job.images))))[0].to(job.device)
+    example = job.images.first().to(job.device)
     synced = follow(head.model, example, task.calibration.fold)
     order = np.random.default_rng([task.seed, number]).permutation(len(job.images))
     attack = Pgd(steps=STEPS, step=job.threat.eps / 4)
