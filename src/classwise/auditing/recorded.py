@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ from classwise.core.records import digest
 from classwise.core.run_config import check_same, damaged
 from classwise.core.run_folder import AuditFolder
 from classwise.core.settings import settings_of
-from classwise.core.spec import number, written
+from classwise.core.spec import items, number, written
 from classwise.core.storage import file_digest
 from classwise.data.images import Images
 from classwise.engine import evaluation
+from classwise.models import zoo
 
 
 def command(config: AuditConfig, images: Images) -> dict[str, Any]:
@@ -58,6 +59,21 @@ def options(config: Any, images: Images, mode: str) -> dict[str, Any]:
     found["confidence"] = config.statistics.confidence
     order = [one.key for one in settings_of(type(config)).values()] + ["only_in_python"]
     return {key: found[key] for key in order if key is not None and key in found}
+
+
+def config_of(stored: Mapping[str, Any], leave: Collection[str] = (), **changes: Any) -> AuditConfig:
+    """What a run folder's config.toml says was asked for. leave: options to forget; `changes`: settings by their names
+    in Python."""
+    given = stored.get("command")
+    if given is None or given.get("only_in_python"):
+        objects = "a version that did not record its command" if given is None else "Python objects"
+        raise UserError(f"this audit was made with {objects}, so it cannot be repeated; audit it again by a command.")
+    names = {one.key: name for name, one in settings_of(AuditConfig).items() if one.key is not None}
+    asked = {names[key]: value for key, value in given.items() if key not in leave}
+    if "classes" in asked:
+        asked["classes"] = items(asked["classes"], older=",")
+    asked.setdefault("coverage", stored["audit"]["coverage"])
+    return AuditConfig.of(**{**asked, **{name: value for name, value in changes.items() if value is not None}})
 
 
 def in_folder(job: evaluation.Evaluation, settings: AuditConfig, coverage: Coverage) -> evaluation.Evaluation:
@@ -159,6 +175,6 @@ def _normalisation(normalize: Any) -> str:
 def _weights_digest(settings: AuditConfig) -> str | None:
     """SHA-256 of the weights file, or of the file that is the model."""
     file = settings.model.spec if settings.model.weights is None else settings.model.weights
-    if not isinstance(file, (str, Path)) or not Path(file).is_file():
+    if not isinstance(file, (str, Path)) or not (path := zoo.checkpoint(file)).is_file():
         return None
-    return file_digest(Path(file))
+    return file_digest(path)

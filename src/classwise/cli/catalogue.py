@@ -17,14 +17,18 @@ from classwise.core.registry import KINDS
 
 def list_(
     kind: Annotated[
-        str, typer.Argument(help="attacks, models, datasets, metrics, methods, recipes, figures or studies.")
+        str, typer.Argument(help="attacks, models, datasets, metrics, methods, recipes, figures, studies or zoo.")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """List what there is: attacks, models, datasets, metrics, methods, recipes, figures or studies, each in a sentence."""
+    """List what there is: attacks, models, datasets, metrics, methods, recipes, figures or studies, each in a sentence; the
+    models of the zoo with what their audits found."""
     if kind not in KINDS:
         raise unknown("kind of thing", kind, KINDS)
     module: Any = importlib.import_module(KINDS[kind])
+    if hasattr(module, "rows") and not as_json:
+        _show_rows(module.rows())
+        return
     found = {name: {"what": module.describe(name), "settings": module.usage(name)} for name in module.names()}
     if as_json:
         typer.echo(json.dumps(found, indent=1))
@@ -34,6 +38,15 @@ def list_(
         settings = f"\n[dim]{escape(about['settings'])}[/]" if about["settings"] else ""
         table.add_row(f"[bold]{escape(name)}[/]", escape(about["what"]) + settings)
     Console().print(table)
+
+
+def _show_rows(rows: list[dict[str, Any]]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in rows[0] if rows else ():
+        table.add_column(column, no_wrap=column != "attack", min_width=10 if column == "attack" else None)
+    for row in rows:
+        table.add_row(*(escape(str(value)) for value in row.values()))
+    Console().print(table if rows else "The zoo holds no models.")
 
 
 def serve(context: typer.Context) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from classwise.cli import audit, catalogue, demo, repair, reproduce, results, studies, training
+from classwise.cli import audit, catalogue, demo, repair, reproduce, results, studies, training, zoo
 from classwise.core.errors import UserError
 from classwise.core.stopping import Stopped, exit_code, stopping
 from classwise.core.version import __version__
@@ -70,6 +70,7 @@ app.command("pseudo-label")(training.pseudo_label)
 app.command("study", cls=studies.StudyCommand, context_settings=studies.STUDY_CONTEXT)(studies.study)
 app.command("reproduce")(reproduce.reproduce)
 app.command("list")(catalogue.list_)
+app.add_typer(zoo.app, name="zoo")
 app.command("serve", add_help_option=False, context_settings=studies.STUDY_CONTEXT)(catalogue.serve)
 
 

@@ -34,7 +34,7 @@ def reproduce(
     from classwise.studies.reproduction import reproduce as reproductions
 
     if listed:
-        _show_list()
+        _show_list(common.zoo)
         return
     if name is None:
         raise UserError("which table or figure? classwise reproduce --list names them, e.g. tian2021:table1.")
@@ -48,8 +48,8 @@ def reproduce(
     run(plan, folder, common)
 
 
-def _show_list() -> None:
-    """Every table and figure, paper by paper, and what it costs here."""
+def _show_list(zoo: bool) -> None:
+    """Every table and figure below the title of its paper, and what it costs here."""
     from itertools import groupby
 
     from rich.table import Table
@@ -59,17 +59,19 @@ def _show_list() -> None:
 
     console = Console()
     scales: tuple[reproductions.Scale, ...] = ("desk", "paper")
-    for _, items in groupby(published.items(), key=lambda item: item.paper):
+    for _, group in groupby(published.items(), key=lambda item: item.paper):
+        items = list(group)
+        console.print(f"[bold]{escape(items[0].citation)}[/]", soft_wrap=True)
         table = Table(box=None, pad_edge=False)
-        for column in ("id", "what", "study", *scales):
+        for column in ("id", "what", *scales):
             table.add_column(column, justify="right" if column in scales else "left", no_wrap=column != "what")
         for item in items:
-            prices = [reproductions.hours(reproductions.plan(item.id, scale)) for scale in scales] if item.study else []
-            table.add_row(item.id, escape(item.title), item.study or "", *map(_price, prices))
-        console.print(f"[bold]{escape(item.citation)}[/]", soft_wrap=True)
+            plans = [reproductions.plan(item.id, scale) for scale in scales] if item.study else []
+            what = escape(item.title) + (f" [dim]({item.study})[/]" if item.study else "")
+            table.add_row(item.id, what, *(_price(reproductions.hours(plan, zoo)) for plan in plans))
         console.print(table)
         console.print()
-    console.print("Times are counted for this machine, to a factor of two.", style="dim")
+    console.print("Times are counted for this machine, to a factor of two; the study is in brackets.", style="dim")
 
 
 def _show_reproduction(plan: ReproductionPlan, folder: Path, common: Common) -> None:

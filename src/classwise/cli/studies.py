@@ -62,6 +62,10 @@ class Common:
         Path | None,
         typer.Option("--pool", help="A folder of jobs that studies share: what one has trained another need not."),
     ] = None
+    zoo: Annotated[
+        bool,
+        typer.Option("--zoo/--no-zoo", help="Take models that the zoo has of the same recipe and seed, or train them."),
+    ] = True
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the jobs and about how long each takes, and leave.")
     ] = False
@@ -204,7 +208,9 @@ def run(chosen: Study, folder: Path, common: Common) -> None:
                 resources=common.resources,
                 use=common.given,
                 pool=common.pool,
+                zoo=common.zoo,
                 watch=watch,
+                say=lambda sentence: Console(stderr=True).print(sentence, markup=False, soft_wrap=True),
             )
         except KeyboardInterrupt as stop:
             Console(stderr=True).print(f"stopped; the same command resumes in {escape(str(folder))}.", soft_wrap=True)
@@ -227,6 +233,19 @@ def _watching(wanted: bool | None) -> Iterator[Callable[[str, int, int], None]]:
         yield lambda name, number, total: bars.update(task, description=name, completed=number, total=total)
 
 
+@contextlib.contextmanager
+def _measuring(wanted: bool | None, jobs: int) -> Iterator[Callable[[str], None]]:
+    """What is being measured, on one line of a terminal, else a line for each job."""
+    from classwise.show.terminal import interactive
+
+    console = Console(stderr=True)
+    if not (interactive(console) if wanted is None else wanted):
+        yield lambda name: console.print(f"measuring {name} …", markup=False, soft_wrap=True)
+        return
+    with console.status(f"planning {jobs} jobs …") as status:
+        yield lambda name: status.update(f"measuring {escape(name)} ({jobs} jobs in all) …")
+
+
 def show_plan(
     chosen: Study,
     folder: Path,
@@ -236,6 +255,7 @@ def show_plan(
 ) -> None:
     """Print the jobs of a study and about how long each takes."""
     from classwise.studies.runner.estimate import estimate, show
+    from classwise.studies.runner.from_zoo import in_zoo
     from classwise.studies.runner.graph import Graph
     from classwise.studies.runner.study import check_given
     from classwise.studies.runner.work import Workspace
@@ -243,14 +263,15 @@ def show_plan(
     workspace = Workspace(folder, Graph.of(chosen.jobs()), common.environment, common.pool)
     for name, given in common.given.items():
         check_given(workspace, name, given)
-    with Console(stderr=True).status("planning …") as status:
+    with _measuring(common.progress, len(workspace.graph)) as watch:
         found = estimate(
             workspace,
             common.resources,
             given=common.given,
             budget=budget,
             counted=counted,
-            watch=lambda name: status.update(f"measuring {escape(name)} …"),
+            zoo=in_zoo(workspace.graph) if common.zoo else {},
+            watch=watch,
         )
     show(found, common.resources)
 

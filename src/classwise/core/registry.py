@@ -37,6 +37,7 @@ KINDS = {
     "models": "classwise.models.registry",
     "recipes": "classwise.training.recipe",
     "studies": "classwise.studies",
+    "zoo": "classwise.models.zoo",
 }
 
 _names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()  # of what is not in a package of ours

@@ -25,6 +25,7 @@ from classwise.models.logit_bias import bias_of
 from classwise.models.normalize import constants, normalization_of
 from classwise.models.programs import kind_of_program
 from classwise.models.reading import read_file
+from classwise.models.zoo import checkpoint as in_zoo
 
 FORMAT = 2  # of checkpoints with a logit bias, which older versions would leave out; of all others 1
 
@@ -85,8 +86,8 @@ def _add(whole: hashlib._Hash, value: Any) -> None:
 
 
 def _root(spec: str) -> str:
-    """The spec of the network itself: for the path of a checkpoint, the one stored in it."""
-    path = Path(spec)
+    """The spec of the network itself: for a checkpoint, by its path or of the zoo, the one stored in it."""
+    path = in_zoo(spec)
     if not path.is_file() or kind_of_program(path) is not None:
         return spec
     return str(read_checkpoint(path)["classwise"]["model"])

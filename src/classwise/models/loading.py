@@ -16,7 +16,7 @@ from classwise.core.errors import UserError, unknown
 from classwise.core.spec import Seed, convert, split
 from classwise.core.trust import require_trust, trusting
 from classwise.core.user_files import IN_FILE, import_file, importing_from
-from classwise.models import registry
+from classwise.models import registry, zoo
 from classwise.models.biased_file import SUFFIX, read_biased
 from classwise.models.black_box import kind_of, load_black_box
 from classwise.models.check import move_to
@@ -47,12 +47,12 @@ def load_model(
 
     A spec is a module as it is; a built-in network (``resnet-18``, ``wideresnet:depth=34,width=10``); a function or
     class in a file (``net.py:make,width=8``); ``torchvision:…``, ``timm:…`` or ``robustbench:…``; a TorchScript or
-    exported program (``program:FILE``); a checkpoint of classwise, or the best.toml of a repair; or a black box, which
-    has no gradient (``net.onnx``, ``https://host/path``, ``callable:file.py:name``, ``sklearn:file.py:name``, a
-    function or an estimator). `normalize` puts a normalising layer in front: a known name, text such as
-    ``mean=0.5,std=0.25``, or a pair (mean, std). Initial weights are drawn from `seed`, leaving the global generator
-    alone. trust: also load files that run code without being named as code: a program as it is, a checkpoint whose
-    model is made by a Python file.
+    exported program (``program:FILE``); a checkpoint of classwise, or the best.toml of a repair; a model of the zoo
+    (``zoo:cifar10/resnet16/wat-0``); or a black box, which has no gradient (``net.onnx``, ``https://host/path``,
+    ``callable:file.py:name``, ``sklearn:file.py:name``, a function or an estimator). `normalize` puts a normalising
+    layer in front: a known name, text such as ``mean=0.5,std=0.25``, or a pair (mean, std). Initial weights are drawn
+    from `seed`, leaving the global generator alone. trust: also load files that run code without being named as code: a
+    program as it is, a checkpoint whose model is made by a Python file.
     """
     with torch.random.fork_rng(devices=[]), trusting(trust):
         torch.default_generator.manual_seed(convert(seed, Seed, "seed"))
@@ -69,6 +69,10 @@ def _build(
     if isinstance(spec, nn.Module):
         return normalized(spec, normalize)
     spec = str(spec) if isinstance(spec, Path) else spec
+    if zoo.is_zoo(spec):
+        if not fetch:
+            raise UserError(f"{spec} brings its own weights; leave weights out, or name its network as the model.")
+        return _from_file(zoo.checkpoint(spec), num_classes, normalize)
     if isinstance(spec, str) and spec.startswith(PROGRAM):
         return normalized(load_program(Path(spec.removeprefix(PROGRAM))), normalize)
     if not isinstance(spec, str) or kind_of(spec) is not None:
@@ -184,9 +188,11 @@ def _build_from(path: Path, header: Mapping[str, Any]) -> nn.Module:
 
 
 def names_code(spec: str) -> bool:
-    """Whether building the model of a spec may run code that is not installed: always, but for built-in networks and
-    those of a library whose settings name no file."""
+    """Whether building the model of a spec may run code that is not installed: always, but for built-in networks,
+    those of the zoo, and those of a library whose settings name no file."""
     library, _, rest = spec.partition(":")
+    if zoo.is_zoo(spec):
+        return False
     if library in LIBRARIES:
         settings = rest.partition(",")[2]
         return any(mark in settings for mark in ("/", "\\", "checkpoint", "cfg"))

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from classwise.core.errors import UserError
+from classwise.models import zoo
 from classwise.models.programs import kind_of_program
 
 State = dict[str, Tensor]
@@ -24,8 +25,8 @@ AVERAGES = ("state_dict_ema", "ema_state_dict", "model_ema", "ema")
 
 
 def read_file(path: str | Path) -> Any:
-    """The content of a torch or safetensors file, on the CPU; a file with code in it is refused, not run."""
-    path = Path(path)
+    """The content of a torch or safetensors file, or of ``zoo:NAME``, on the CPU; one with code in it is refused."""
+    path = zoo.checkpoint(path)
     if not path.is_file():
         raise UserError(f"no weights file {str(path)!r}. Check the path; weights are .pt, .pth or .safetensors files.")
     if kind_of_program(path) is not None:

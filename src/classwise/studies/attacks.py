@@ -27,6 +27,7 @@ from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy, agreement, cv, mcd, overall
+from classwise.models.zoo import is_zoo
 from classwise.show.figures import discrepancy
 from classwise.stats.intervals import Array, ratio
 from classwise.studies.runner.graph import AuditJob, StudyJob, job_name
@@ -94,10 +95,11 @@ class Attacks(OfModels):
             if not named:
                 raise UserError(f"{chosen.name} is the surrogate of transfer; no other model is left to attack.")
             return chosen, list(named.values())
-        if not Path(self.surrogate.partition("=")[2] or self.surrogate).exists():
+        given = self.surrogate.partition("=")[2] or self.surrogate
+        if not is_zoo(given) and not Path(given).exists():
             raise UserError(
                 f"transfer crafts on a model with standard training, and there is no {self.surrogate!r}: give "
-                f"--surrogate one of {', '.join(named)}, or a checkpoint; or leave transfer out of --attack."
+                f"--surrogate one of {', '.join(named)}, a checkpoint or zoo:NAME; or leave transfer out of --attack."
             )
         same = Setting(found[0].data, found[0].eps, found[0].norm)
         return from_checkpoint(self.surrogate, same), found

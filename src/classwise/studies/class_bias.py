@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
 
@@ -20,6 +19,7 @@ from classwise.core.records import CLEAN, Records
 from classwise.core.run_folder import TrainingFolder
 from classwise.core.storage import safe_name
 from classwise.metrics import accuracy, average, cv, widening, worst
+from classwise.models.zoo import run_of
 from classwise.results.audit_result import Audit
 from classwise.show.figures import discrepancy
 from classwise.show.figures import epochs as epochs_figure
@@ -208,10 +208,10 @@ def _history(done: Done, model: ModelUnderStudy) -> pd.DataFrame | None:
     if audits:
         rows = [{"epoch": epoch, **accuracies(own.rows(CLEAN), own.rows())} for epoch, own in audits.items()]
         return pd.DataFrame(rows)
-    folder = done.folder(model.name) if model.training is not None else Path(model.checkpoint).parent
-    if not TrainingFolder(folder).history_file.is_file():
+    run = TrainingFolder(done.folder(model.name)) if model.training is not None else run_of(model.checkpoint)
+    if not run.history_file.is_file():
         return None
-    history = TrainingFolder(folder).history()
+    history = run.history()
     return history if "worst_class" in history else None
 
 

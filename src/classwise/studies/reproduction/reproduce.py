@@ -28,6 +28,7 @@ from classwise.published.numbers import LABELS
 from classwise.studies.reproduction import compared, cost
 from classwise.studies.reproduction.measured import READERS
 from classwise.studies.reproduction.several import Several
+from classwise.studies.runner.from_zoo import in_zoo
 from classwise.studies.runner.graph import Graph, StudyJob
 from classwise.studies.runner.result import Done, StudyResult
 from classwise.studies.runner.study import Study
@@ -124,14 +125,19 @@ def differences(name: str, scale: Scale = "desk") -> tuple[compared.Difference, 
     return tuple(compared.differences(published.settings(name), plan(name, scale).study, graph(name, scale)))
 
 
-def hours(chosen: ReproductionPlan) -> float | None:
-    """About how long it takes on this machine, from counted operations; None if no job can be counted."""
-    return _hours(chosen.study)
+def hours(chosen: ReproductionPlan, zoo: bool = True) -> float | None:
+    """About how long it takes on this machine, from counted operations; None if no job can be counted.
+
+    zoo: without the trainings whose models the zoo has.
+    """
+    return _hours(chosen.study, zoo)
 
 
 @functools.cache  # plans share studies
-def _hours(study: Study) -> float | None:
-    counted = [count for count in cost.seconds(Graph.of(study.jobs())).values() if count is not None]
+def _hours(study: Study, zoo: bool) -> float | None:
+    jobs = Graph.of(study.jobs())
+    there = in_zoo(jobs) if zoo else {}
+    counted = [count for name, count in cost.seconds(jobs).items() if count is not None and name not in there]
     return sum(counted) / 3600 if counted else None
 
 

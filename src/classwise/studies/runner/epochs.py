@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from classwise.core.errors import UserError, unknown
-from classwise.core.run_folder import TrainingFolder
+from classwise.models.zoo import run_of
 from classwise.studies.runner.models_under_study import ModelUnderStudy
 from classwise.training.recipe import load
 
@@ -17,7 +16,7 @@ def at_epoch(model: ModelUnderStudy, epoch: int | None) -> ModelUnderStudy:
     if epoch is None:
         return model
     if model.training is None:
-        path = TrainingFolder(Path(model.checkpoint).parent).checkpoint(epoch)
+        path = run_of(model.checkpoint).checkpoint(epoch)
         return dataclasses.replace(model, checkpoint=str(path))
     training = model.training
     train = load(training.recipe, training.changes).train
@@ -44,7 +43,7 @@ def chosen_epochs(models: Sequence[ModelUnderStudy], wanted: Sequence[str]) -> l
 def kept(model: ModelUnderStudy) -> Iterator[tuple[int, ModelUnderStudy]]:
     """Each kept epoch of a model's training with the model after it; nothing where no epoch is kept."""
     if model.training is None:
-        numbers = TrainingFolder(Path(model.checkpoint).parent).kept_epochs()
+        numbers = run_of(model.checkpoint).kept_epochs()
     else:
         train = load(model.training.recipe, model.training.changes).train
         numbers = [epoch for epoch in range(1, train.epochs + 1) if train.keeps(epoch)]

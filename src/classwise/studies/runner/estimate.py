@@ -25,6 +25,7 @@ import pandas as pd
 from classwise.core import spec
 from classwise.core.format import duration, memory
 from classwise.core.run_folder import TrainingFolder
+from classwise.models.zoo import PREFIX
 from classwise.studies.runner.engines import Resources
 from classwise.studies.runner.graph import AuditJob, DeriveJob, StudyJob, TrainJob
 from classwise.studies.runner.probe import Measured
@@ -56,26 +57,31 @@ def estimate(
     given: Container[str] = (),
     budget: float = math.inf,
     counted: Mapping[str, float | None] | None = None,
+    zoo: Mapping[str, str] | None = None,
     watch: Callable[[str], None] = lambda name: None,
 ) -> pd.DataFrame:
     """A row for each job: what it waits for, whether it is finished, the time it took or will take, and memory.
 
     seconds: about how long a probe measures; limit: its timeout; given: jobs replaced by a finished run (--use);
-    budget: seconds for all probes together; counted: seconds of jobs that there is no time to probe; watch: called with
+    budget: seconds for all probes together; counted: seconds of jobs that there is no time to probe; zoo:
+    trainings that are taken from it, and their names there; watch: called with
     the name of each job that is probed. Nothing is written.
     """
     finished = {job.name: about for job in workspace.graph if (about := workspace.finished(job)) is not None}
     known: dict[str, Measured] = {}
     for name, about in finished.items():
+        if "zoo" in about:
+            continue
         key = _cost_key(workspace, workspace.graph.jobs[name], finished)
         took = Measured(about["seconds"], about["megabytes"], f"as {name} took")
         known[key] = max(known.get(key, took), took, key=lambda measured: measured.seconds)
     rows = []
     end = time.monotonic() + budget
     for job in workspace.graph:
-        state = "finished" if job.name in finished else "given" if job.name in given else "to do"
-        if state == "given":
-            took = Measured(0.0, 0.0, "--use")
+        entry = (zoo or {}).get(job.name)
+        state = "finished" if job.name in finished else "given" if job.name in given else "in zoo" if entry else "to do"
+        if state in ("given", "in zoo"):
+            took = Measured(0.0, 0.0, "--use" if entry is None or job.name in given else PREFIX + entry)
         elif state == "finished":
             took = Measured(finished[job.name]["seconds"], finished[job.name]["megabytes"], "took")
         else:

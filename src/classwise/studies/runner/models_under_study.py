@@ -1,6 +1,6 @@
 """The models a study compares: existing checkpoints, or recipes that are trained first.
 
-    --model runs/he/best.pt --model mart=runs/mart/best.pt --recipe desk/cifar10/madry
+    --model runs/he/best.pt --model mart=zoo:cifar10/resnet16/mart-0 --recipe desk/cifar10/madry
 
 A model is called by what is written before ``=``, else by its run folder or its recipe. Data, norm and radius are those
 it was trained with, unless the study is given others.
@@ -9,7 +9,7 @@ it was trained with, unless the study is given others.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from classwise.core.errors import UserError, unknown
 from classwise.core.run_folder import TrainingFolder
 from classwise.core.threat import Norm, Threat
+from classwise.models import zoo
 from classwise.studies.runner.graph import JOB_NAME, AuditJob, DeriveJob, StudyJob, TrainJob, job_name
 from classwise.training.recipe import load
 
@@ -142,6 +143,9 @@ def from_recipe(
 def from_checkpoint(text: str, setting: Setting) -> ModelUnderStudy:
     """A model that exists: a checkpoint, a run folder, or a spec that `load_model` knows; ``NAME=`` names it."""
     name, model = _named(text)
+    if zoo.is_zoo(model):
+        own = _own_setting(zoo.run_of(model).config())
+        return setting.over(model, own).model(name or job_name(Path(model).name), model)
     path = Path(model)
     if path.is_dir():
         path = TrainingFolder(path).best
@@ -149,10 +153,14 @@ def from_checkpoint(text: str, setting: Setting) -> ModelUnderStudy:
         raise UserError(f"there is no checkpoint {path}; give a file, a run folder of a training, or a --recipe.")
     config = TrainingFolder(path.parent).config()
     name = name or (path.parent.name if config else job_name(path.stem))
+    return setting.over(model, _own_setting(config)).model(name, str(path.resolve()) if path.is_file() else model)
+
+
+def _own_setting(config: Mapping[str, Any]) -> Setting:
+    """Data and threat that a training's config.toml says."""
     threat = config.get("threat", {})
     norm = threat.get("norm", Threat.norm) if "eps" in threat else None
-    own = Setting(config.get("data", {}).get("name"), threat.get("eps"), norm)
-    return setting.over(model, own).model(name, str(path.resolve()) if path.is_file() else model)
+    return Setting(config.get("data", {}).get("name"), threat.get("eps"), norm)
 
 
 def _changes_of(name: str, changes: Sequence[str]) -> list[str]:

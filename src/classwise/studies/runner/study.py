@@ -18,7 +18,9 @@ from classwise.core.errors import UserError, unknown
 from classwise.core.run_folder import RunFolder
 from classwise.core.run_lock import writing
 from classwise.core.threat import Norm
+from classwise.models.zoo import PREFIX
 from classwise.results.audit_result import Audit
+from classwise.studies.runner import from_zoo
 from classwise.studies.runner.engines import Resources, drive, engine
 from classwise.studies.runner.epochs import chosen_epochs
 from classwise.studies.runner.graph import Graph, StudyJob
@@ -89,28 +91,43 @@ def run(
     resources: Resources | None = None,
     use: Mapping[str, str | Path] | None = None,
     pool: str | Path | None = None,
+    zoo: bool = True,
     watch: Callable[[str, int, int], None] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> StudyResult:
     """Run a study's jobs and write its result below `out`.
 
     use: existing run folders by the name of the job they replace; they are copied, and checked to have been made with
         that job's settings.
     pool: a folder of jobs that several studies share.
+    zoo: take models that the zoo has of the same recipe and seed instead of training them.
     watch: called with the name of each finished job, the number of finished ones, and of all.
+    say: called with a sentence about each model that is taken from the zoo.
     """
     graph = Graph.of(study.jobs())
     with writing(out):
         workspace = Workspace.begin(Path(out), graph, environment or Environment(), Path(pool) if pool else None)
         for name, given in (use or {}).items():
             _adopt(workspace, name, Path(given))
+        _use_zoo(workspace, zoo, say or (lambda sentence: None))
         over = sum(workspace.finished(job) is not None for job in workspace.graph)
         with engine(engine_spec, workspace, resources or Resources()) as submit:
             for number, name in enumerate(drive(workspace, submit), over + 1):
                 if watch is not None:
                     watch(name, number, len(workspace.graph))
         result = study.result(Done(workspace))
-        write(result, Path(out), study.title, study.settings())
+        models = tuple(f"{name}={PREFIX}{entry}" for name, entry in from_zoo.taken(workspace).items())
+        write(result, Path(out), study.title, {**study.settings(), "from the zoo": models})
     return result
+
+
+def _use_zoo(workspace: Workspace, wanted: bool, say: Callable[[str], None]) -> None:
+    """Take trainings from the zoo, or refuse to resume with such ones."""
+    if not wanted:
+        from_zoo.refuse(workspace, from_zoo.taken(workspace))
+        return
+    for name, entry in from_zoo.take(workspace, from_zoo.in_zoo(workspace.graph)).items():
+        say(f"{name} is not trained: the zoo has it as {PREFIX}{entry} (--no-zoo trains it).")
 
 
 def check_given(workspace: Workspace, name: str, given: Path) -> None:

@@ -1,0 +1,103 @@
+"""Trainings that need not be done, since the zoo has the model of the same recipe."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+
+from classwise.core.errors import UserError
+from classwise.core.run_folder import TrainingFolder
+from classwise.core.run_lock import writing
+from classwise.core.storage import atomic_write, atomic_write_text
+from classwise.models.zoo import PREFIX, Zoo, open_zoo
+from classwise.studies.runner.graph import Graph, TrainJob
+from classwise.studies.runner.work import Workspace
+from classwise.training import recipe
+from classwise.zoo.matching import find
+
+_BEST = f"/{TrainingFolder.best}"
+
+
+def in_zoo(graph: Graph) -> dict[str, str]:
+    """The trainings of a study whose best model the zoo has, and its name there.
+
+    Of a training that other jobs need more than best.pt of (a later checkpoint, those of its epochs) there is none. One
+    that fine-tunes or distils such a model is compared by the name of that model. A zoo that cannot be reached is a
+    warning: then everything is trained.
+    """
+    found: dict[str, str] = {}
+    try:
+        zoo = open_zoo()
+        for job in graph if zoo.entries else ():
+            if isinstance(job, TrainJob) and job.after <= found.keys() and _only_best(graph, job.name):
+                changes = [_named(change, found) for change in job.changes]
+                if (entry := find(recipe.load(job.recipe, changes), zoo)) is not None:
+                    found[job.name] = entry.name
+    except UserError as error:
+        warnings.warn(f"nothing is taken from the zoo: {error}", stacklevel=2)
+    return found
+
+
+def take(workspace: Workspace, names: Mapping[str, str]) -> dict[str, str]:
+    """Fill the folders of these jobs from the zoo, as if they had been trained; those that have been begun are left as
+    they are. Return the others."""
+    zoo, taken = open_zoo(), {}
+    for name, entry in names.items():
+        run = TrainingFolder(workspace.folder_of(name))
+        with writing(run.path, wait=True):  # a pool is shared with other studies
+            if not run.config_file.exists():
+                _fill(run, zoo, entry)
+                about = {
+                    "job": workspace.graph.jobs[name].settings(),
+                    "seconds": _seconds(zoo, entry),
+                    "megabytes": 0.0,
+                }
+                atomic_write_text(run.job_file, json.dumps({**about, "zoo": entry}, indent=1))
+                taken[name] = entry
+    return taken
+
+
+def taken(workspace: Workspace) -> dict[str, str]:
+    """The finished trainings of a study that were taken from the zoo, and their names there."""
+    records = {job.name: workspace.finished(job) for job in workspace.graph}
+    return {name: about["zoo"] for name, about in records.items() if about is not None and "zoo" in about}
+
+
+def refuse(workspace: Workspace, names: Iterable[str]) -> None:
+    """Raise where a study that is to train everything would resume with models of the zoo."""
+    for name in names:
+        raise UserError(
+            f"the job {name} in {workspace.folder_of(name)} was taken from the zoo, and others may have used it: with "
+            f"--no-zoo choose another --out{' and --pool' if workspace.pool else ''}."
+        )
+
+
+def _only_best(graph: Graph, name: str) -> bool:
+    other = re.compile(rf"\{{{re.escape(name)}\}}(?!{re.escape(_BEST)})")
+    return not any(other.search(json.dumps(job.settings(), default=str)) for job in graph)
+
+
+def _named(change: str, found: Mapping[str, str]) -> str:
+    """A change of a recipe with the checkpoints of other jobs named as those of the zoo."""
+    for name, entry in found.items():
+        change = change.replace(f"{{{name}}}{_BEST}", f"{PREFIX}{entry}")
+    return change
+
+
+def _fill(run: TrainingFolder, zoo: Zoo, entry: str) -> None:
+    """Copy checkpoint, history and recipe, config.toml last."""
+    source = zoo.run(entry)
+    files = sorted((path for path in source.path.iterdir() if path.name in zoo.entry(entry).files), key=_config_last)
+    for path in files:
+        with atomic_write(run.path / path.name) as handle:
+            handle.write(path.read_bytes())
+
+
+def _config_last(path: object) -> bool:
+    return str(path).endswith(str(TrainingFolder.config_file))
+
+
+def _seconds(zoo: Zoo, entry: str) -> float:
+    return float(zoo.entry(entry).about.get("cost", {}).get("training_seconds", 0.0))

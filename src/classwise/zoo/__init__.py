@@ -1,0 +1,1 @@
+"""Filling and checking the zoo, and finding a model of the same recipe in it; `models.zoo` reads it."""

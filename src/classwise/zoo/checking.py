@@ -1,0 +1,96 @@
+"""Whether the zoo is what its index says: every file, every model, every audit."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from classwise.core.errors import UserError
+from classwise.core.run_folder import TrainingFolder
+from classwise.core.toml import tomllib
+from classwise.models.zoo import ENTRY, Entry, Zoo
+from classwise.results.audit_result import Audit
+from classwise.training import recipe
+from classwise.zoo import audits, weights
+from classwise.zoo.adding import digests
+
+_TOLERATED = 0.01  # of the predictions of a repeated audit: other processors round otherwise
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A model of the zoo: what is wrong with it, and what was measured again."""
+
+    name: str
+    wrong: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+
+
+def check(zoo: Zoo, entry: Entry, again: bool = False, limit: int = 100, root: Path | None = None) -> Checked:
+    """Check a model: the digests of its files, that it loads, that its audits are of it and say what the index says.
+
+    again: also audit at most `limit` images of each audit again, and compare each prediction with the stored one.
+    """
+    try:
+        files = list(_wrong_files(zoo, entry))
+        if files:
+            return Checked(entry.name, tuple(files))
+        remarks: list[str] = []
+        wrong = [*_wrong_model(zoo, entry), *_wrong_audits(zoo, entry)]
+        for own in entry.about["audits"] if again and not wrong else ():
+            found = _again(zoo, entry, own["folder"], limit, root)
+            remarks.append(f"{own['folder']} again on {limit} images: {found}")
+            if sum(found.differing.values()) > _TOLERATED * found.rows:
+                wrong.append(f"{remarks[-1]}, more than {_TOLERATED:.0%}")
+    except UserError as error:
+        return Checked(entry.name, (str(error),))
+    return Checked(entry.name, tuple(wrong), tuple(remarks))
+
+
+def _wrong_files(zoo: Zoo, entry: Entry) -> Iterator[str]:
+    for file in entry.files:
+        try:
+            zoo.file(entry.name, file)
+        except UserError as error:
+            yield str(error)
+    if zoo.url is None and (folder := zoo.folder / entry.name).is_dir():
+        for file in digests(folder).keys() - entry.files.keys():
+            yield f"{folder / file} is not in the index: remove it, or add the model again with --overwrite."
+
+
+def _wrong_model(zoo: Zoo, entry: Entry) -> Iterator[str]:
+    run = zoo.run(entry.name)
+    about: dict[str, Any] = tomllib.loads(zoo.file(entry.name, ENTRY).read_text(encoding="utf-8"))
+    if about != entry.about:
+        yield f"its {ENTRY} and the index say different things; add it again with --overwrite."
+    if weights.fingerprint(run.best) != about["fingerprint"]:
+        yield f"the weights of {run.best} are not those with the fingerprint in {ENTRY}."
+    recipe.load(run.config())
+    run.history()
+
+
+def _wrong_audits(zoo: Zoo, entry: Entry) -> Iterator[str]:
+    for own in entry.about["audits"]:
+        audit = _audit(zoo, entry, own["folder"])
+        if not weights.is_of(audit.config, entry.about["fingerprint"]):
+            yield f"{own['folder']} is of other weights than those stored."
+        if audits.about(audit, own["folder"]) != own:
+            yield f"the records in {own['folder']} give other numbers than the index."
+
+
+def _audit(zoo: Zoo, entry: Entry, folder: str) -> Audit:
+    for file in entry.files:
+        if file.startswith(f"{folder}/"):
+            zoo.file(entry.name, file)
+    return Audit.load(zoo.folder / entry.name / folder)
+
+
+def _again(zoo: Zoo, entry: Entry, folder: str, limit: int, root: Path | None) -> audits.Changed:
+    stored = _audit(zoo, entry, folder)
+    checkpoint = zoo.file(entry.name, TrainingFolder.best.name)
+    with tempfile.TemporaryDirectory() as scratch:
+        fewer = min(limit, stored.config.get("command", {}).get("limit", limit))
+        return audits.compare(stored, audits.repeat(stored, checkpoint, Path(scratch), root, limit=fewer))
