@@ -30,6 +30,7 @@ ORDER = (
     "methods",
     "training",
     "repairing",
+    "zoo",
     "studies",
     "cli",
 )

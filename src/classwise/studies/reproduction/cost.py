@@ -4,8 +4,8 @@
     a step of a gradient attack                      2 F (forward, and backward to the image)
     the outer loss of a training step                3 F for each pass (forward, backward to image and weights)
 
-The count is divided by the speed of this machine at a convolution, measured in a fifth of a second. The estimate is good to
-a factor of about two. An audit is estimated as if no example were broken early.
+The count is divided by the speed of this machine at a convolution, measured in a fifth of a second. The estimate is
+good to a factor of about two. An audit is estimated as if no example were broken early.
 """
 
 from __future__ import annotations

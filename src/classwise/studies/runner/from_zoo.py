@@ -87,16 +87,11 @@ def _named(change: str, found: Mapping[str, str]) -> str:
 
 
 def _fill(run: TrainingFolder, zoo: Zoo, entry: str) -> None:
-    """Copy checkpoint, history and recipe, config.toml last."""
+    """Copy checkpoint, history and recipe, config.toml last: without it the copy is unfinished, and is made again."""
     source = zoo.run(entry)
-    files = sorted((path for path in source.path.iterdir() if path.name in zoo.entry(entry).files), key=_config_last)
-    for path in files:
+    for path in (source.best, source.history_file, source.config_file):
         with atomic_write(run.path / path.name) as handle:
             handle.write(path.read_bytes())
-
-
-def _config_last(path: object) -> bool:
-    return str(path).endswith(str(TrainingFolder.config_file))
 
 
 def _seconds(zoo: Zoo, entry: str) -> float:
