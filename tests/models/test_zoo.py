@@ -182,6 +182,11 @@ class TestFromAServer:
         cw.load_model(SPEC)
         assert copy.read_bytes() == (changed / NAME / "best.pt").read_bytes()
 
+    def test_nothing_is_added_to_the_copy(self, server: http.server.HTTPServer, tmp_path: Path) -> None:
+        ran = CliRunner().invoke(app, ["zoo", "add", str(tmp_path / "run"), "--as", NAME])
+        assert isinstance(ran.exception, cw.UserError)
+        assert "give --zoo FOLDER" in str(ran.exception)
+
     def test_nobody_answers(self, server: http.server.HTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:
         server.shutdown()
         server.server_close()

@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from classwise.core.errors import UserError
+
 app = typer.Typer(
     help="The trained models that come with classwise: add one, check them. See also: classwise list zoo.",
     no_args_is_help=True,
@@ -34,7 +36,12 @@ def add(
     from classwise.models.zoo import open_zoo
     from classwise.zoo import adding
 
-    folder = open_zoo().folder if zoo is None else zoo
+    folder = zoo
+    if folder is None:
+        used = open_zoo()
+        if used.url is not None:
+            raise UserError(f"the zoo in use is fetched from {used.url}; give --zoo FOLDER to add to one of your own.")
+        folder = used.folder
     added = adding.add(
         run, name, folder, audited=audit or (), half=half, force=force, cores=cores, root=root, overwrite=overwrite
     )

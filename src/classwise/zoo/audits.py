@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,8 @@ from classwise.auditing.audit import audit_by
 from classwise.auditing.recorded import config_of
 from classwise.core.records import CLEAN, Array, Records
 from classwise.core.run_config import write_config
-from classwise.core.run_folder import AuditFolder, write_json
-from classwise.core.storage import safe_name
+from classwise.core.run_folder import AuditFolder
+from classwise.core.storage import atomic_write_text, safe_name
 from classwise.results.audit_result import Audit
 
 _HERE = ("model", "weights", "normalize", "num_classes", "root", "device", "batch_size", "workers", "trust")
@@ -51,7 +52,7 @@ def store(audit: Audit, folder: Path, spec: str) -> None:
     frame = frame.iloc[frame["attack"].map(order).argsort(kind="stable")].reset_index(drop=True)
     frame = frame.assign(**{name: _short(frame[name].to_numpy()) for name in _SHORTENED})
     Records(frame, audit.records.meta).write(run.part(0, "all", 0))
-    write_json(run.summary_file, audit.summary())
+    atomic_write_text(run.summary_file, json.dumps(audit.summary(), separators=(",", ":"), allow_nan=False) + "\n")
     write_config(run.config_file, {**audit.config, "audit": asked, "model": model, "command": command})
 
 
