@@ -147,7 +147,7 @@ def test_a_dry_run_of_a_reproduction_prices_its_jobs_and_does_none(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    said = run("reproduce", "tian2021:table1", "--dry-run")
+    said = run("reproduce", "tian2021:table1", "--dry-run", "--no-zoo")
     jobs = [line.split() for line in said.splitlines() if line.endswith("counted") or " counted " in line]
     assert len(jobs) == 25  # five trainings, and four defences under five attacks
     assert "20 under CW and N Attack" in said  # what is not as in the paper
@@ -157,7 +157,7 @@ def test_a_dry_run_of_a_reproduction_prices_its_jobs_and_does_none(
 def test_the_list_names_every_item_below_its_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     from classwise.studies.reproduction import reproduce
 
-    monkeypatch.setattr(reproduce, "hours", lambda plan: 1.0)
+    monkeypatch.setattr(reproduce, "hours", lambda plan, zoo: 1.0)
     monkeypatch.setenv("COLUMNS", "200")
     lines = run("reproduce", "--list").splitlines()
     for item in published.items():

@@ -143,7 +143,7 @@ def test_white_box_attacks_are_not_compared_with_black_box_ones(
 
 
 def test_without_a_surrogate_transfer_is_refused(models: dict[str, Path]) -> None:
-    with pytest.raises(UserError, match=r"give --surrogate one of madry, or a checkpoint"):
+    with pytest.raises(UserError, match=r"give --surrogate one of madry, a checkpoint or zoo:NAME"):
         studies.parse("attacks", {"model": [str(models["madry"])]}).jobs()
     with pytest.raises(UserError, match="no other model is left"):
         studies.parse("attacks", {"model": [str(models["standard"])]}).jobs()
