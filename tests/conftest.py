@@ -1,4 +1,7 @@
-"""What all tests share: one thread per process, audits made by hand, and what a test must be marked slow for."""
+"""What all tests share: one thread per process, audits made by hand, and what a test must be marked slow for.
+
+Torch, pandas and the package are imported where they are used: the process that only hands tests to others does without.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,16 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
 import pytest
-import torch
-from torch import nn
 
-import classwise as cw
-from classwise.core.meta import AttackInfo, Meta
-from classwise.core.records import CLEAN, Records
-from classwise.data.images import Images
-from classwise.results.audit_result import Audit
-from quick import QUICK
-from small_net import make_images, make_net
+if TYPE_CHECKING:
+    from torch import nn
+
+    from classwise.core.meta import AttackInfo
+    from classwise.data.images import Images
+    from classwise.results.audit_result import Audit
 
 
 def make_audit(
@@ -42,6 +40,13 @@ def make_audit(
     "clean" is all right unless it is given. The first examples of a class are the right ones, so that an attack with
     fewer right breaks a superset of what one with more breaks.
     """
+    import numpy as np
+    import pandas as pd
+
+    from classwise.core.meta import Meta
+    from classwise.core.records import CLEAN, Records
+    from classwise.results.audit_result import Audit
+
     names = names or [f"class {number}" for number in range(len(support))]
     label = np.repeat(np.arange(len(support)), support)
     rank = np.concatenate([np.arange(n) for n in support])
@@ -88,12 +93,10 @@ def _only_if_slow(owner: Any, name: str, does: str) -> None:
     setattr(owner, name, checked)
 
 
-_only_if_slow(subprocess.Popen, "__init__", "starts a process")
-_only_if_slow(BaseProcess, "start", "starts a process")
-_only_if_slow(importlib.import_module("classwise.training.train"), "fit", "trains a model")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _only_if_slow(subprocess.Popen, "__init__", "starts a process")
+    _only_if_slow(BaseProcess, "start", "starts a process")
+    _only_if_slow(importlib.import_module("classwise.training.train"), "fit", "trains a model")
     for item in items:
         if item.get_closest_marker("browser") or "models" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
@@ -112,7 +115,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _same_numbers_in_any_order() -> None:
     """Random weights of a test are the same, whichever tests ran before it in this process."""
-    torch.manual_seed(0)
+    import torch
+
+    torch.default_generator.manual_seed(0)  # of the CPU alone, which takes a hundredth of the time
 
 
 @pytest.fixture
@@ -124,16 +129,22 @@ def audit_of() -> Callable[..., Audit]:
 @pytest.fixture
 def net() -> nn.Module:
     """A small network of known weights."""
+    from small_net import make_net
+
     return make_net()
 
 
 @pytest.fixture
 def images(net: nn.Module) -> Images:
     """Images that the small network predicts correctly."""
+    from small_net import make_images
+
     return make_images(net)
 
 
 def _info(attack: str) -> AttackInfo:
+    from classwise.core.meta import AttackInfo
+
     blind = ("nattack", "noise", "square", "transfer")
     return AttackInfo(settings={"name": attack}, needs_gradient=attack not in blind)
 
@@ -141,6 +152,9 @@ def _info(attack: str) -> AttackInfo:
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Run folders of two short trainings on the digits, standard and madry, by name; tests that use them are slow."""
+    import classwise as cw
+    from quick import QUICK
+
     folder = tmp_path_factory.mktemp("models")
     for name in ("standard", "madry"):
         changes = [change for change in QUICK if name != "standard" or "method" not in change]

@@ -59,9 +59,16 @@ def tree(module: str) -> ast.Module:
     return ast.parse(MODULES[module].read_text(encoding="utf-8"))
 
 
-def read_by_a_type_checker_only(node: ast.Module) -> set[ast.AST]:
+@functools.cache
+def nodes(module: str) -> tuple[ast.AST, ...]:
+    """The nodes that a test looks at: imports, conditions and calls."""
+    return tuple(n for n in ast.walk(tree(module)) if isinstance(n, (ast.Import, ast.ImportFrom, ast.If, ast.Call)))
+
+
+def read_by_a_type_checker_only(module: str) -> set[ast.AST]:
     """The nodes below `if TYPE_CHECKING`."""
-    guarded = (n for n in ast.walk(node) if isinstance(n, ast.If) and ast.unparse(n.test).endswith("TYPE_CHECKING"))
+    conditions = (n for n in nodes(module) if isinstance(n, ast.If))
+    guarded = (n for n in conditions if ast.unparse(n.test).endswith("TYPE_CHECKING"))
     return {inner for condition in guarded for statement in condition.body for inner in ast.walk(statement)}
 
 
@@ -69,8 +76,8 @@ def read_by_a_type_checker_only(node: ast.Module) -> set[ast.AST]:
 def imports(module: str, types: bool = True) -> frozenset[str]:
     """The modules a module imports by dotted name: at its top, inside functions and, with `types`, for types only."""
     found = set()
-    skipped = set() if types else read_by_a_type_checker_only(tree(module))
-    for node in ast.walk(tree(module)):
+    skipped = set() if types else read_by_a_type_checker_only(module)
+    for node in nodes(module):
         if node in skipped:
             continue
         if isinstance(node, ast.Import):
@@ -174,5 +181,5 @@ def test_nobody_seeds_the_global_generators() -> None:
     seeding = {"torch.manual_seed", "torch.seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all"}
     seeding |= {"np.random.seed", "numpy.random.seed", "random.seed"}
     for module in MODULES:
-        calls = {ast.unparse(node.func) for node in ast.walk(tree(module)) if isinstance(node, ast.Call)}
+        calls = {ast.unparse(node.func) for node in nodes(module) if isinstance(node, ast.Call)}
         assert not calls & seeding, module

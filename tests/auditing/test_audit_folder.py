@@ -116,6 +116,7 @@ def test_two_runs_of_one_command_are_equal_to_the_last_bit(
     assert records_of(tmp_path / "one") == records_of(tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_the_older_word_for_survivors_is_understood(audit: Run, tmp_path: Path) -> None:
     """A folder written with it resumes with either word, and says the new one."""
     made = audit(coverage="standing")

@@ -142,6 +142,7 @@ def test_every_study_is_listed() -> None:
     assert {item.study for item in published.items()} - {None} <= set(studies.names())
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_a_reproduction_prices_its_jobs_and_does_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,6 +148,7 @@ def test_the_plain_call_is_in_the_ball_too(attack: Attack, norm: Norm) -> None:
     assert (ball_of(norm).norm(point - x) <= EPS[norm] * (1 + 1e-9)).all()
 
 
+@pytest.mark.slow
 @every_attack
 def test_no_radius_no_change(attack: Attack, norm: Norm) -> None:
     x, y = batch()
@@ -159,6 +160,7 @@ def test_no_radius_no_change(attack: Attack, norm: Norm) -> None:
     assert ball_of(norm).norm(nearly - x).max() <= 1.001e-7
 
 
+@pytest.mark.slow
 @every_attack
 def test_a_radius_per_example_is_each_examples_own(attack: Attack, norm: Norm) -> None:
     x, y = batch()
@@ -170,6 +172,7 @@ def test_a_radius_per_example_is_each_examples_own(attack: Attack, norm: Norm) -
         assert same(alone, whole[one])
 
 
+@pytest.mark.slow
 @every_attack
 def test_batch_and_order_do_not_matter(attack: Attack, norm: Norm) -> None:
     x, y = batch()
@@ -181,6 +184,7 @@ def test_batch_and_order_do_not_matter(attack: Attack, norm: Norm) -> None:
     assert same(torch.cat(parts), whole)
 
 
+@pytest.mark.slow
 @every_attack
 def test_rows_may_come_and_go_in_the_middle(attack: Attack, norm: Norm) -> None:
     """One example joins at each step and leaves when it is done, as in an audit's batch that is kept full."""
@@ -212,6 +216,7 @@ def test_each_step_is_counted_and_tells_what_the_model_said(attack: Attack, norm
     assert all(len(column) == COUNT for rows in seen for column in rows.values())
 
 
+@pytest.mark.slow
 @every_attack
 def test_the_generator_decides(attack: Attack, norm: Norm) -> None:
     x, y = batch()
@@ -230,6 +235,7 @@ def test_the_generator_decides(attack: Attack, norm: Norm) -> None:
     assert torch.equal(begun[0]["x_adv"], begun[1]["x_adv"]) != drawn
 
 
+@pytest.mark.slow
 @every_attack
 def test_memory_layout_does_not_matter(attack: Attack, norm: Norm) -> None:
     x, y = batch()
@@ -237,6 +243,7 @@ def test_memory_layout_does_not_matter(attack: Attack, norm: Norm) -> None:
     assert same(run(attack, turned, norm), run(attack, start(x, y, EPS[norm]), norm))
 
 
+@pytest.mark.slow
 @every_attack
 def test_two_classes_and_one_channel_will_do(attack: Attack, norm: Norm) -> None:
     net = Net(classes=2, channels=1).float()
@@ -245,6 +252,7 @@ def test_two_classes_and_one_channel_will_do(attack: Attack, norm: Norm) -> None
     assert torch.isfinite(point).all()
 
 
+@pytest.mark.slow
 @every_attack
 def test_nothing_else_is_touched(attack: Attack, norm: Norm) -> None:
     """Neither global random states, nor the model's modes, weights and gradients, nor the arguments."""

@@ -93,6 +93,7 @@ def test_what_it_trains_on_is_in_the_ball_and_leaves_the_model_alone(name: str) 
         assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
 
 
+@pytest.mark.slow
 @every_method
 def test_a_class_margin_scales_the_radius_of_that_class(name: str) -> None:
     if name == "standard":
@@ -119,6 +120,7 @@ def test_losses_are_per_example_finite_and_move_every_parameter(name: str) -> No
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
+@pytest.mark.slow
 @every_method
 def test_uniform_class_vectors_change_nothing(name: str) -> None:
     plain, spelled = (
@@ -135,6 +137,7 @@ def test_uniform_class_vectors_change_nothing(name: str) -> None:
     assert torch.equal(values[0], values[1])
 
 
+@pytest.mark.slow
 @every_method
 def test_a_class_weight_multiplies_the_losses_of_that_class(name: str) -> None:
     if name.startswith("frl"):
@@ -147,6 +150,7 @@ def test_a_class_weight_multiplies_the_losses_of_that_class(name: str) -> None:
     assert torch.allclose(b, a * factor, rtol=1e-5)
 
 
+@pytest.mark.slow
 @every_method
 def test_an_example_is_treated_alike_in_any_batch(name: str) -> None:
     """What makes sharding over processes exact: in eval mode, and where no sum over the batch is taken."""
@@ -164,6 +168,7 @@ def test_an_example_is_treated_alike_in_any_batch(name: str) -> None:
     assert torch.allclose(losses(whole)[2:5], losses(part), atol=1e-5)
 
 
+@pytest.mark.slow
 @every_method
 def test_global_random_state_is_left_alone(name: str) -> None:
     method, model = make(name), network(name)

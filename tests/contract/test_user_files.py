@@ -226,6 +226,7 @@ def test_a_method_in_a_recipe_of_toml(classwise: Command, here: Path) -> None:
     assert (code, "unknown value of hard.py:Hard.counts 'once'" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_metric_in_terminal_page_and_gate(classwise: Command, audited: str, here: Path) -> None:
     code, out, err = classwise(
         "show", audited, "--require", "gini.py:gini<0.99", "--require", "clean.gini.py:gini>=0.95"

@@ -106,6 +106,7 @@ def test_every_command_asks_first(
     assert ran()
 
 
+@pytest.mark.slow
 def test_an_exported_program_is_not_unpickled(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.export, "load", lambda *args, **kwargs: pytest.fail("loaded"))
     for load in (lambda: load_model(program), lambda: cw.audit(program, "digits", "pgd-1", 0.1)):
@@ -113,6 +114,7 @@ def test_an_exported_program_is_not_unpickled(program: Path, monkeypatch: pytest
             load()
 
 
+@pytest.mark.slow
 def test_a_program_that_is_named_or_trusted_is_loaded(program: Path) -> None:
     x = torch.rand(3, 1, 8, 8)
     assert torch.equal(load_model(f"program:{program}")(x), load_model(program, trust=True)(x))

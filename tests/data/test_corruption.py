@@ -48,7 +48,7 @@ def test_fifteen_are_the_benchmark_and_four_are_extra() -> None:
 
 @for_each("kind", corruptions.NAMES)
 def test_each_corruption_changes_images_and_gives_whole_levels(kind: str) -> None:
-    clean = pictures()
+    clean = pictures(3)
     before = everything(clean)
     for severity in corruptions.SEVERITIES:
         after = everything(corrupt(clean, kind, severity))
@@ -83,6 +83,7 @@ RANDOM = sorted(
 )
 
 
+@pytest.mark.slow
 @for_each("kind", corruptions.NAMES)
 def test_the_seed_matters_where_there_is_chance(kind: str) -> None:
     first, second = (everything(corrupt(pictures(), kind, 3, seed=seed)) for seed in (0, -1))
@@ -112,6 +113,7 @@ GROWING = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @for_each("kind", GROWING)
 def test_distance_grows_with_severity(kind: str) -> None:
     clean = pictures(24)
@@ -120,6 +122,7 @@ def test_distance_grows_with_severity(kind: str) -> None:
     assert distances[4] > 1.3 * distances[0]
 
 
+@pytest.mark.slow
 @for_each("side", [8, 20, 64])
 @for_each("kind", corruptions.NAMES)
 def test_other_sizes_are_served(kind: str, side: int) -> None:

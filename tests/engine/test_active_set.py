@@ -203,6 +203,7 @@ class TestBatches:
         assert max(verifier.sizes) <= 8
         assert outcome.rejected == 50 * 4
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("protocol", ["any", "final"])
     def test_size_and_order_do_not_matter(self, net: nn.Module, images: Images, protocol: str) -> None:
         order = np.random.default_rng(0).permutation(len(images))

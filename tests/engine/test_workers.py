@@ -57,6 +57,7 @@ class TestMemory:
             assert found.of(attack).frame[columns].equals(expected.of(attack).frame[columns])
         assert done == {CLEAN: 120, "fgsm": 120, "pgd-5": 120}
 
+    @pytest.mark.slow
     def test_what_an_attack_asks_at_once_halves_too(self, net: nn.Module, images: Images) -> None:
         sizes: list[int] = []
         attacks: dict[str, Attack] = {"nattack": Nattack(rounds=2, population=20)}

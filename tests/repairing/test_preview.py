@@ -41,6 +41,7 @@ def test_accuracy_is_the_share_of_images_whose_least_margin_stays_positive() -> 
     assert margins.accuracy(np.array([0.0, 0.0, 0.2]))[:2].tolist() == [0.5, 0.5]  # a tie is misclassified
 
 
+@pytest.mark.slow
 def test_the_margins_of_a_linear_model_are_its_least_in_the_ball(measured: list[tuple[Any, Margins]]) -> None:
     """The attack takes every pixel of the own row down and of the other's up, as far as [0,1] allows."""
     model = Rows()
@@ -57,6 +58,7 @@ def test_the_margins_of_a_linear_model_are_its_least_in_the_ball(measured: list[
         assert margins.values[row, label] == INF
 
 
+@pytest.mark.slow
 def test_what_is_predicted_of_a_linear_model_is_what_a_fresh_attack_finds(measured: list[tuple[Any, Margins]]) -> None:
     found = cw.repair(Rows(), images(), "apgd_t:iterations=10", EPS, rounds=3)
     margins = measured[0][1]
@@ -92,6 +94,7 @@ def test_with_minimums_only_the_classes_named_rise_and_the_game_ends_there() -> 
     assert len(preview.path(margins, 1.0, {1: 0.3})) == 1  # reached already
 
 
+@pytest.mark.slow
 def test_margins_that_are_there_are_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "run"
     first = cw.repair(Rows(), images(), "pgd-5", EPS, out=out, rounds=2)
@@ -107,6 +110,7 @@ def test_margins_that_are_there_are_not_measured_again(tmp_path: Path, monkeypat
     assert again.bias == first.bias
 
 
+@pytest.mark.slow
 def test_a_damaged_file_of_margins_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "run"
     cw.repair(Rows(), images(), "pgd-5", EPS, out=out, rounds=1)

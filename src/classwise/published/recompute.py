@@ -89,7 +89,7 @@ def _column(name: str, column: str, values: pd.Series[float]) -> Iterator[_Numbe
     """A column of a table beside its values; a row without a value is left out."""
     cells = printed(name)
     labels = [label for label in LABELS if label in cells]
-    for (_, row), value in zip(cells.iterrows(), values, strict=True):
+    for row, value in zip(cells.to_dict("records"), values, strict=True):
         if not pd.isna(value):
             named = [f"{key}={row[key]}" if key in _SETTINGS else row[key] for key in labels if row[key]]
             yield _Number(item=name, row=", ".join(named), column=column, text=row[column], value=value)

@@ -47,6 +47,7 @@ class Audit:
     folder: Path | None = None
     confidence: float = 0.95
     adversarially_trained: bool | None = None
+    _found: dict[str, Records] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def attacks(self) -> tuple[str, ...]:
@@ -66,10 +67,12 @@ class Audit:
     def rows(self, attack: str | None = None) -> Records:
         """The rows of one attack. An attack on the survivors of earlier ones is joined with those."""
         name = self.headline if attack is None else attack
-        info = self.records.meta.attacks.get(name)
-        if info is not None and info.coverage == "survivors":
-            return self.records.worst_case(self.names[: self.names.index(name) + 1])
-        return self.records.of(name)
+        if name not in self._found:  # every table asks for them again
+            info = self.records.meta.attacks.get(name)
+            alone = info is None or info.coverage != "survivors"
+            earlier = () if alone else self.names[: self.names.index(name) + 1]
+            self._found[name] = self.records.of(name) if alone else self.records.worst_case(earlier)
+        return self._found[name]
 
     def by_class(self, attack: str | None = None) -> pd.DataFrame:
         """One row per class: class, n, correct, accuracy, low, high, p_worst, confused_with, confused_share."""
@@ -87,7 +90,7 @@ class Audit:
 
     def first_broken_by(self) -> dict[str, int]:
         """How many examples each attack was the first to break, in order; clean: misclassified without an attack."""
-        first = self.records.worst_case().frame["broken_by"]
+        first = self.rows(WORST_CASE).frame["broken_by"]
         return {name: int((first == name).sum()) for name in self.names}
 
     def confusion(self, attack: str | None = None, rates: bool = False) -> pd.DataFrame:

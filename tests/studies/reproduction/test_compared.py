@@ -18,6 +18,7 @@ from for_each import for_each
 both_scales = pytest.mark.parametrize("scale", ["desk", "paper"])
 
 
+@pytest.mark.slow
 @for_each("scale", ["desk", "paper"])
 @for_each("name", reproduce.names())
 def test_what_differs_from_the_paper_is_said_and_nothing_else_is(name: str, scale: reproduce.Scale) -> None:
