@@ -1,6 +1,6 @@
 """What all tests share: one thread per process, audits made by hand, and what a test must be marked slow for.
 
-Torch, pandas and the package are imported where they are used: the process that only hands tests to others does without.
+Torch, pandas and the package are imported where they are used: the process that hands tests to others needs none.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from classwise.auditing.config import AuditConfig
 from classwise.cli.options import with_options
-from classwise.core.csv_files import csv_text
+from classwise.core.csv_files import write_csv
 from classwise.core.errors import UserError
 from classwise.core.settings import settings_of
 from classwise.core.spec import items
@@ -91,10 +91,9 @@ def present(
 
     of: the attack of the class table, if not the headline one.
     """
-    from classwise.core.storage import atomic_write_text
 
     if csv is not None:
-        atomic_write_text(Path(csv), csv_text(result.by_class(*of)))
+        write_csv(Path(csv), result.by_class(*of))
     if as_json:
         typer.echo(json.dumps(result.summary(), indent=1, allow_nan=False))
     else:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pandas as pd
 
+from classwise.core.storage import atomic_write_text
+
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 #: The same, and halves of characters, as JSON and the expressions of charts write them.
 _NOT_XML_ESCAPED = re.compile(
@@ -28,6 +30,11 @@ def csv_text(table: pd.DataFrame, index: bool = False) -> str:
     text = made.to_csv(index=index)
     # pandas leaves a carriage return unquoted, which to others ends the row.
     return made.to_csv(index=index, quoting=csv.QUOTE_NONNUMERIC) if "\r" in text else text
+
+
+def write_csv(path: Path, table: pd.DataFrame, index: bool = False) -> None:
+    """Write a table as `csv_text`, whole or not at all."""
+    atomic_write_text(path, csv_text(table, index))
 
 
 def read_csv(path: str | Path, **options: Any) -> pd.DataFrame:

@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
-from classwise.core.csv_files import csv_text, read_csv
+from classwise.core.csv_files import read_csv, write_csv
 from classwise.core.errors import UserError
 from classwise.core.run_config import damaged, read_config, write_config
 from classwise.core.run_lock import LOCK, WRITER
@@ -125,7 +125,7 @@ class RunFolder:
 
     def write_table(self, name: str, table: pd.DataFrame, index: bool = False) -> None:
         """One of the tables of an audit or a study."""
-        atomic_write_text(self.path / "tables" / f"{name}.csv", csv_text(table, index))
+        write_csv(self.path / "tables" / f"{name}.csv", table, index)
 
 
 class AuditFolder(RunFolder):
@@ -168,7 +168,7 @@ class AuditFolder(RunFolder):
 
     def write_search(self, summary: Mapping[str, Any], table: pd.DataFrame) -> None:
         write_json(self.search_file, summary)
-        atomic_write_text(self.path / "worst.csv", csv_text(table))
+        write_csv(self.path / "worst.csv", table)
 
 
 class TrainingFolder(RunFolder):
@@ -234,7 +234,7 @@ class TrainingFolder(RunFolder):
             raise UserError(f"cannot read {path}: {error}. Is its first epoch over?") from error
 
     def write_history(self, history: pd.DataFrame) -> None:
-        atomic_write_text(self.history_file, csv_text(history))
+        write_csv(self.history_file, history)
 
     def remarks(self) -> list[str]:
         """What the training reported at its end; nothing where it has not ended, or had nothing to report."""
@@ -271,7 +271,7 @@ class StudyFolder(RunFolder):
         return sorted((self.path / "data").glob("*.csv"))
 
     def write_figure_data(self, name: str, table: pd.DataFrame) -> None:
-        atomic_write_text(self.path / "data" / f"{name}.csv", csv_text(table))
+        write_csv(self.path / "data" / f"{name}.csv", table)
 
 
 def place_and_attack(path: Path) -> tuple[int, str]:

@@ -64,7 +64,7 @@ class ClassBias(UnderAttack):
             for model in self.trained()
             for epoch, model in kept(model)
         ]
-        return self.audited() + over_epochs
+        return super().jobs() + over_epochs
 
     def result(self, done: Done) -> StudyResult:
         pairs = self._pairs()

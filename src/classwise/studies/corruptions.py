@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from classwise.core.csv_files import csv_text
+from classwise.core.csv_files import write_csv
 from classwise.core.errors import UserError, unknown
 from classwise.core.format import percent
 from classwise.core.records import CLEAN, Records
-from classwise.core.storage import atomic_write_text
 from classwise.data.corruptions import NAMES, SEVERITIES, STANDARD, category
 from classwise.metrics import accuracy
 from classwise.results.audit_result import Audit
@@ -29,6 +28,7 @@ from classwise.stats import intervals
 from classwise.stats.correlation import Correlation, correlation, rank_test
 from classwise.stats.intervals import Array, sidak
 from classwise.studies.runner.graph import StudyJob
+from classwise.studies.runner.models_under_study import ModelUnderStudy
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import OfModels
 from classwise.studies.runner.work import Environment
@@ -63,15 +63,12 @@ class Corruptions(OfModels):
             if level not in SEVERITIES:
                 raise UserError(f"severity goes from 1 to {max(SEVERITIES)}, got {level}.")
 
-    def jobs(self) -> list[StudyJob]:
-        made: list[StudyJob] = []
-        for model in self.models():
-            images = {"per_class": self.per_class, "seed": self.seed}
-            which = {"corruptions": self.corruption, "severities": self.severity}
-            source = {"data": model.data, "released": self.released, "frost": self.frost}
-            answered = model.derive("corrupted", f"{__name__}:answers", **source, **which, **images)
-            made += [*model.jobs, model.audit("audit", [self.attack], **images), answered]
-        return made
+    def jobs_of(self, model: ModelUnderStudy) -> list[StudyJob]:
+        images = {"per_class": self.per_class, "seed": self.seed}
+        which = {"corruptions": self.corruption, "severities": self.severity}
+        source = {"data": model.data, "released": self.released, "frost": self.frost}
+        answered = model.derive("corrupted", f"{__name__}:answers", **source, **which, **images)
+        return [model.audit("audit", [self.attack], **images), answered]
 
     def result(self, done: Done) -> StudyResult:
         audits = self.audits(done)
@@ -249,4 +246,4 @@ def answers(
         own = {"corruption": kind, "severity": severity, "class": list(found.class_names), "n": n, "correct": correct}
         own |= {"accuracy": correct / np.maximum(n, 1), "n_second": n_second, "correct_second": correct_second}
         frames.append(pd.DataFrame(own))
-    atomic_write_text(folder / "corrupted.csv", csv_text(pd.concat(frames)))
+    write_csv(folder / "corrupted.csv", pd.concat(frames))

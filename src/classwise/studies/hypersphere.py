@@ -60,8 +60,8 @@ class Hypersphere(OfTemperatures):
         require_same_setting(found)
         return [found[at], *(model for place, model in enumerate(found) if place != at)]
 
-    def jobs(self) -> list[StudyJob]:
-        return [job for model in self.models() for job in (*model.jobs, self.sweep(model))]
+    def jobs_of(self, model: ModelUnderStudy) -> list[StudyJob]:
+        return [self.sweep(model)]
 
     def result(self, done: Done) -> StudyResult:
         sweeps = self.sweeps(done)

@@ -36,7 +36,7 @@ class Intervals(UnderAttack):
     def jobs(self) -> list[StudyJob]:
         if self.bins < 2:
             raise UserError(f"--bins {self.bins}: cut 0 to 100% into two intervals or more, such as 10.")
-        return self.audited()
+        return super().jobs()
 
     def result(self, done: Done) -> StudyResult:
         runs = {name: audit.rows() for name, audit in self.audits(done).items()}

@@ -20,7 +20,6 @@ from classwise.results.audit_result import Audit
 from classwise.show.figures import confusion as figure
 from classwise.show.figures.style import Chart
 from classwise.stats.intervals import ratio
-from classwise.studies.runner.graph import StudyJob
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.shared.together import EXACT, exact, of_models, smallest
 from classwise.studies.shared.under_attack import UnderAttack
@@ -40,9 +39,6 @@ class Relations(UnderAttack):
     """
 
     groups: int | None = None
-
-    def jobs(self) -> list[StudyJob]:
-        return self.audited()
 
     def result(self, done: Done) -> StudyResult:
         audits = self.audits(done)

@@ -18,16 +18,16 @@ import torch
 from scipy import stats
 
 from classwise.auditing.inputs import device_of, module_of
-from classwise.core.csv_files import csv_text
+from classwise.core.csv_files import write_csv
 from classwise.core.errors import UserError
 from classwise.core.records import Records
-from classwise.core.storage import atomic_write_text
 from classwise.data import load as load_data
 from classwise.metrics import accuracy, confusion
 from classwise.show.figures import similarity as figure
 from classwise.stats.correlation import rank_test
 from classwise.stats.intervals import Array
 from classwise.studies.runner.graph import StudyJob
+from classwise.studies.runner.models_under_study import ModelUnderStudy
 from classwise.studies.runner.result import Claim, Done, StudyResult, named_charts
 from classwise.studies.runner.study import OfModels
 from classwise.studies.runner.work import Environment
@@ -51,13 +51,10 @@ class Similarity(OfModels):
     attack: str = "pgd-20"
     permutations: int = 9999
 
-    def jobs(self) -> list[StudyJob]:
-        found: list[StudyJob] = []
-        for model in self.models():
-            selection = {"per_class": self.per_class, "seed": self.seed}
-            logits = model.derive("logits", f"{__name__}:mean_logits", data=model.data, **selection)
-            found += [*model.jobs, logits, model.audit("audit", [self.attack], **selection)]
-        return found
+    def jobs_of(self, model: ModelUnderStudy) -> list[StudyJob]:
+        selection = {"per_class": self.per_class, "seed": self.seed}
+        logits = model.derive("logits", f"{__name__}:mean_logits", data=model.data, **selection)
+        return [logits, model.audit("audit", [self.attack], **selection)]
 
     def result(self, done: Done) -> StudyResult:
         names = [model.name for model in self.models()]
@@ -188,4 +185,4 @@ def mean_logits(
             answers.append(module(x.to(device)).double().cpu().numpy())
     logits = pd.DataFrame(np.concatenate(answers))
     table = logits.groupby(images.labels).mean().reindex(range(logits.shape[1]))
-    atomic_write_text(folder / "logits.csv", csv_text(table))
+    write_csv(folder / "logits.csv", table)

@@ -21,10 +21,9 @@ from classwise import attacks
 from classwise.attacks.attack import craft
 from classwise.auditing.inputs import device_of, module_of
 from classwise.core import rng
-from classwise.core.csv_files import csv_text
+from classwise.core.csv_files import write_csv
 from classwise.core.errors import UserError
 from classwise.core.spec import number
-from classwise.core.storage import atomic_write_text
 from classwise.core.threat import Norm, Threat
 from classwise.data import load as load_data
 from classwise.data.images import Images
@@ -32,6 +31,7 @@ from classwise.models.penultimate import penultimate
 from classwise.show.figures import features as figure
 from classwise.stats.intervals import Array, ratio
 from classwise.studies.runner.graph import StudyJob
+from classwise.studies.runner.models_under_study import ModelUnderStudy
 from classwise.studies.runner.result import Claim, Done, StudyResult, named_charts
 from classwise.studies.runner.study import OfModels
 from classwise.studies.runner.work import Environment
@@ -57,13 +57,9 @@ class Tsne(OfModels):
     perplexity: float = 30.0
     neighbours: int = 10
 
-    def jobs(self) -> list[StudyJob]:
-        found: list[StudyJob] = []
-        for model in self.models():
-            settings = {key: getattr(self, key) for key in ("attack", "per_class", "perplexity", "neighbours", "seed")}
-            mapping = model.derive("map", f"{__name__}:mapped", data=model.data, **model.threat_arguments, **settings)
-            found += [*model.jobs, mapping]
-        return found
+    def jobs_of(self, model: ModelUnderStudy) -> list[StudyJob]:
+        settings = {key: getattr(self, key) for key in ("attack", "per_class", "perplexity", "neighbours", "seed")}
+        return [model.derive("map", f"{__name__}:mapped", data=model.data, **model.threat_arguments, **settings)]
 
     def result(self, done: Done) -> StudyResult:
         names = [model.name for model in self.models()]
@@ -184,7 +180,7 @@ def mapped(
         front = {"index": images.positions, "kind": kind, "class": names}
         front |= {} if groups is None else {"group": groups}
         tables.append(pd.DataFrame({**front, "x": x, "y": y, **closeness(vectors[kind], names, groups, neighbours)}))
-    atomic_write_text(folder / "map.csv", csv_text(pd.concat(tables)))
+    write_csv(folder / "map.csv", pd.concat(tables))
 
 
 def _vectors(module: nn.Module, images: Images, threat: Threat, attack: str, seed: int) -> dict[str, Array]:

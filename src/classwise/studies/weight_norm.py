@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from classwise.core.csv_files import csv_text
+from classwise.core.csv_files import write_csv
 from classwise.core.records import CLEAN
-from classwise.core.storage import atomic_write_text
 from classwise.metrics import accuracy
 from classwise.results.audit_result import Audit
 from classwise.show.figures import weight_norm as figure
 from classwise.stats.correlation import rank_test
 from classwise.studies.runner.graph import StudyJob
+from classwise.studies.runner.models_under_study import ModelUnderStudy
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.work import Environment
 from classwise.studies.shared.together import RANKS, columns_in_percent, of_models
@@ -40,8 +40,8 @@ class WeightNorm(UnderAttack):
 
     standard: str | None = "standard"
 
-    def jobs(self) -> list[StudyJob]:
-        return [*self.audited(), *(model.derive("norms", f"{__name__}:norms") for model in self.models())]
+    def jobs_of(self, model: ModelUnderStudy) -> list[StudyJob]:
+        return [*super().jobs_of(model), model.derive("norms", f"{__name__}:norms")]
 
     def result(self, done: Done) -> StudyResult:
         audits = self.audits(done)
@@ -95,4 +95,4 @@ def norms(folder: Path, environment: Environment, model: str) -> None:
 
     layers = [module for module in load_model(model).modules() if isinstance(module, nn.Linear)]
     rows = layers[-1].weight.detach().norm(dim=1)
-    atomic_write_text(folder / "norms.csv", csv_text(pd.DataFrame({"norm": rows.tolist()})))
+    write_csv(folder / "norms.csv", pd.DataFrame({"norm": rows.tolist()}))

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from classwise.core.adversarial_examples import rounded
-from classwise.core.csv_files import csv_text, read_csv
+from classwise.core.csv_files import read_csv, write_csv
 from classwise.core.errors import UserError
 from classwise.core.format import percent
 from classwise.core.records import Records
-from classwise.core.storage import atomic_write, atomic_write_text
+from classwise.core.storage import atomic_write
 from classwise.data import load as load_data
 from classwise.data import masks
 from classwise.data.coloured import colours_of, drawn
@@ -64,7 +64,7 @@ def make_masks(
     edges = mask_quality.measure(kept, shapes)[["index", "edge"]].rename(columns={"edge": "edge_of_random"})
     for name, made in (("own", own), ("shuffled", _shuffled(kept, own, seed)), ("random", shapes)):
         masks.write(made, folder / f"{name}.npz")
-    atomic_write_text(folder / "quality.csv", csv_text(measures.merge(edges, how="left", on="index")))
+    write_csv(folder / "quality.csv", measures.merge(edges, how="left", on="index"))
 
 
 def _measured(images: Images, found: Masks) -> pd.DataFrame:
@@ -157,7 +157,7 @@ def take_digits(folder: Path, environment: Environment, data: Mapping[str, str])
 def _write(folder: Path, rows: Sequence[Mapping[str, str]], pictures: Sequence[Array]) -> None:
     with atomic_write(folder / "pictures.npz") as handle:
         np.savez_compressed(handle, image=np.concatenate(pictures))
-    atomic_write_text(folder / "pictures.csv", csv_text(pd.DataFrame(rows)))
+    write_csv(folder / "pictures.csv", pd.DataFrame(rows))
 
 
 def read(folder: Path, columns: Mapping[str, str] | None = None) -> pd.DataFrame:

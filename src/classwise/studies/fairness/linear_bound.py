@@ -35,9 +35,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from classwise.core.csv_files import csv_text
+from classwise.core.csv_files import write_csv
 from classwise.core.spec import number
-from classwise.core.storage import atomic_write_text
 from classwise.data import load as load_data
 from classwise.data.images import Images
 from classwise.metrics import worst
@@ -88,7 +87,7 @@ def linear(folder: Path, environment: Environment, data: str, eps: str | float, 
     weight = fit(train, radius, epochs, seed)
     margins = {split: robust_margins(weight, images, radius) for split, images in (("train", train), ("test", test))}
     classes = pd.concat([_errors(train, margins["train"], "train"), _errors(test, margins["test"], "test")])
-    atomic_write_text(folder / "classes.csv", csv_text(classes))
+    write_csv(folder / "classes.csv", classes)
     held = classes[(classes["split"] == "test") & (classes["n"] > 0)]
     low, high = worst.bounds((held["n"] - held["wrong"]).to_numpy(), held["n"].to_numpy())
     measured = {"measured": held["error"].max(), "measured_low": 1 - float(high), "measured_high": 1 - float(low)}
@@ -103,7 +102,7 @@ def linear(folder: Path, environment: Environment, data: str, eps: str | float, 
             found = bound(margins["train"], train.labels, size, gammas, form == "as stated")
             terms = {key: getattr(found, key) for key in ("gamma", "error", "complexity", "radius", "chance", "total")}
             rows.append({"form": form, "p": p, "gamma_is": choice, "largest_norm": largest, **terms, **measured})
-    atomic_write_text(folder / "bound.csv", csv_text(pd.DataFrame(rows)))
+    write_csv(folder / "bound.csv", pd.DataFrame(rows))
 
 
 def fit(images: Images, eps: float, epochs: int, seed: int) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,14 @@ class OfModels(Study):
     epoch: tuple[str, ...] = ()
     per_class: int | None = None
     seed: int = 0
+
+    def jobs(self) -> list[StudyJob]:
+        """The training of each model, where it has one, and what the study does with it."""
+        return [job for model in self.models() for job in (*model.jobs, *self.jobs_of(model))]
+
+    def jobs_of(self, model: ModelUnderStudy) -> Sequence[StudyJob]:
+        """What is done with one model; of studies whose jobs are each about one."""
+        raise NotImplementedError
 
     def models(self) -> list[ModelUnderStudy]:
         return chosen_epochs(self.trained(), self.epoch)

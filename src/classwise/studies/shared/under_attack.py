@@ -35,17 +35,17 @@ class UnderAttack(OfModels):
         own = self._own_attacks()
         return own.get(model.name, own.get(spec.split(model.data)[0], self.attack))
 
-    def audited(self) -> list[StudyJob]:
-        """The training of each model, where it has one, and its audit, called NAME-audit."""
+    def jobs(self) -> list[StudyJob]:
         found = self.models()
         known = [*(model.name for model in found), *(spec.split(model.data)[0] for model in found)]
         for name in self._own_attacks():
             if name not in known:
                 raise unknown("model or data set of --attack-for", name, dict.fromkeys(known))
-        made: list[StudyJob] = []
-        for model in found:
-            made += [*model.jobs, model.audit("audit", [self.attack_on(model)], **self.audit_options())]
-        return made
+        return super().jobs()
+
+    def jobs_of(self, model: ModelUnderStudy) -> list[StudyJob]:
+        """The audit of a model, called NAME-audit."""
+        return [model.audit("audit", [self.attack_on(model)], **self.audit_options())]
 
     def audit_options(self) -> dict[str, Any]:
         """Options of every audit. The usual protocol is left out, so that jobs of earlier runs are recognised."""

@@ -21,6 +21,7 @@ from classwise.metrics import cv, mcd, overall
 from classwise.show.figures import confidence_path
 from classwise.show.figures.style import Chart
 from classwise.studies.runner.graph import StudyJob
+from classwise.studies.runner.models_under_study import ModelUnderStudy
 from classwise.studies.runner.result import Done, StudyResult
 from classwise.studies.shared.temperature_sweep import VARIANTS, OfTemperatures, Sweep, gap, gap_by_class
 from classwise.studies.shared.together import WIDEST, by_name, cv_change, interval, resampled, smallest
@@ -41,19 +42,15 @@ class Temperature(OfTemperatures):
     followed: float | None = None
     steps: tuple[int, ...] = ()
 
-    def jobs(self) -> list[StudyJob]:
-        found: list[StudyJob] = []
-        for model in self.models():
-            audit = self.sweep(model)
-            common: dict[str, Any] = {"data": model.data, **model.threat_arguments, "attack": self.attack}
-            common |= {"inv_temperature": self.grid, "seed": self.seed}
-            followed: dict[str, Any] = {"audit": f"{{{audit.name}}}", "image": self.image}
-            if (inverse := self._followed()) is not None:
-                followed["followed"] = inverse
-            gradients = model.derive("gradients", f"{derived.__name__}:gradients", **common, per_class=self.per_class)
-            path = model.derive("path", f"{derived.__name__}:path", **common, **followed)
-            found += [*model.jobs, audit, gradients, path]
-        return found
+    def jobs_of(self, model: ModelUnderStudy) -> list[StudyJob]:
+        audit = self.sweep(model)
+        common: dict[str, Any] = {"data": model.data, **model.threat_arguments, "attack": self.attack}
+        common |= {"inv_temperature": self.grid, "seed": self.seed}
+        followed: dict[str, Any] = {"audit": f"{{{audit.name}}}", "image": self.image}
+        if (inverse := self._followed()) is not None:
+            followed["followed"] = inverse
+        gradients = model.derive("gradients", f"{derived.__name__}:gradients", **common, per_class=self.per_class)
+        return [audit, gradients, model.derive("path", f"{derived.__name__}:path", **common, **followed)]
 
     def _followed(self) -> float | None:
         if self.followed is not None and (self.followed == 1 or self.followed not in self.grid):

@@ -15,11 +15,10 @@ from classwise.attacks import parse
 from classwise.attacks.attack import Rows, initial_rows, value_and_gradient
 from classwise.auditing.inputs import device_of, module_of
 from classwise.core import rng, spec
-from classwise.core.csv_files import csv_text
+from classwise.core.csv_files import write_csv
 from classwise.core.errors import UserError
 from classwise.core.losses import cross_entropy
 from classwise.core.records import Records
-from classwise.core.storage import atomic_write_text
 from classwise.core.threat import Norm, Threat
 from classwise.data import load
 from classwise.data.images import Images
@@ -57,7 +56,7 @@ def gradients(
         pd.DataFrame({"inv_temperature": t, "class": images.class_names, "n": n, "zero": zero[number]})
         for number, t in enumerate(inv_temperature)
     )
-    atomic_write_text(folder / "gradients.csv", csv_text(frame))
+    write_csv(folder / "gradients.csv", frame)
 
 
 def _without_gradient(module: nn.Module, rows: Rows, inv_temperature: float) -> Any:
@@ -99,7 +98,7 @@ def path(
         for step, p in enumerate(probabilities):
             parts.append(pd.DataFrame({"step": step, "class": one.class_names, "probability": p, "attack": title}))
     frame = pd.concat(parts).assign(image=chosen, true_class=one.class_names[one.labels[0]])
-    atomic_write_text(folder / "path.csv", csv_text(frame))
+    write_csv(folder / "path.csv", frame)
 
 
 def _followed(attack: str, module: nn.Module, image: Images, threat: Threat, seed: int) -> list[list[float]]:
