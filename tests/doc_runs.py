@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import re
@@ -63,9 +64,15 @@ def whole(words: Sequence[str]) -> list[str]:
     return [*words[:place], *(rest if place < len(words) else ()), *words[place + 1 :]]
 
 
+@functools.cache
+def commands_of_classwise() -> Any:
+    """All commands with their options, which take a while to make."""
+    return get_command(app)
+
+
 def check_classwise(words: Sequence[str]) -> None:
     """The command and its options exist, and so do the attacks and recipes it names."""
-    group: Any = get_command(app)
+    group = commands_of_classwise()
     try:
         context = group.make_context("classwise", list(words))
         name, command, rest = group.resolve_command(context, list(words))

@@ -14,13 +14,11 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.main import get_command
 
 import classwise
 from classwise import attacks, methods, metrics
-from classwise.cli.main import app
 from doc_blocks import PAGES, ROOT, blocks, commands, inline_commands, links
-from doc_runs import NOT_RUN, Page, check, check_classwise, whole
+from doc_runs import NOT_RUN, Page, check, check_classwise, commands_of_classwise, whole
 from for_each import for_each
 from stand_ins import STAND_INS
 
@@ -77,7 +75,7 @@ def test_commands_in_the_text_exist(page: Path) -> None:
             if rest or name.startswith("-"):
                 check_classwise(whole([name, *rest, *(["…"] if name == "audit" and "…" not in rest else [])]))
             else:
-                assert name in get_command(app).commands  # type: ignore[attr-defined]
+                assert name in commands_of_classwise().commands
         except Exception as error:
             raise AssertionError(f"{page.name}:{line}: {text}: {error}") from error
 
@@ -138,7 +136,7 @@ def test_the_reference_holds_every_attack_method_and_metric(generate: dict[str, 
 
 def test_the_reference_holds_every_command_and_option(generate: dict[str, Any]) -> None:
     page = generate["SECTIONS"]["cli"]()
-    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+    for name, command in commands_of_classwise().commands.items():
         assert f"## `classwise {name}`" in page
         for parameter in command.params:
             assert all(option in page for option in parameter.opts), (name, parameter.name)

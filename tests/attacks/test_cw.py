@@ -114,6 +114,7 @@ class OneImage:
         return found, (np.tanh(warm + delta) + 1) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "attack",
     [

@@ -114,6 +114,7 @@ def test_show_prints_what_the_run_printed(made: Any, coverage: str) -> None:
             assert f"{share:.1%}" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coverage", COVERAGES)
 def test_the_gate_asks_the_right_attack(made: Any, coverage: str) -> None:
     live, folder = made(coverage)

@@ -189,6 +189,7 @@ class TestRunFolder:
         with pytest.raises(UserError, match=r"holds a search for the worst class, not an audit.*worst\.json"):
             cw.Audit.load(tmp_path / "run")
 
+    @pytest.mark.slow
     def test_the_same_command_again_attacks_nothing(
         self, find: Find, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -198,6 +199,7 @@ class TestRunFolder:
         assert again.by_class().equals(first.by_class())
         assert (again.passes, again.full_passes) == (first.passes, first.full_passes)
 
+    @pytest.mark.slow
     def test_resumes_after_a_kill(
         self, find: Find, found: SearchResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -111,6 +111,7 @@ class TestRows:
         cost = [{k: v for k, v in r.meta.stats["pgd-5"].items() if k != "seconds"} for r in (one, other)]
         assert cost[0] == cost[1]
 
+    @pytest.mark.slow
     def test_order_changes_nothing_but_rounding(self, net: nn.Module, images: Images) -> None:
         shuffled = images.take(np.random.default_rng(1).permutation(len(images)))
         one, other = (run.evaluate(job_of(net, these)).of("pgd-5").frame for these in (images, shuffled))

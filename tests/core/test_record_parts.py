@@ -52,6 +52,7 @@ def test_what_is_complete_is_read(audit_of: Make, tmp_path: Path, coverage: str)
     assert len(Records.read(tmp_path / "records")) == len(read)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coverage", ["all", "survivors"])
 @pytest.mark.parametrize(("place", "name"), list(enumerate(NAMES)))
 def test_a_part_that_is_gone_is_named(audit_of: Make, tmp_path: Path, coverage: str, place: int, name: str) -> None:

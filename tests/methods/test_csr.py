@@ -45,6 +45,7 @@ def drawn(classes, count, seed):
     return label, np.where(wrong, random.integers(classes, size=len(label)), label)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [3, 5, 10])
 def test_the_weights_are_the_published_code_s(classes):
     label, prediction = drawn(classes, 40, classes)
