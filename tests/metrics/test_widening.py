@@ -35,6 +35,7 @@ def test_a_run_against_itself_is_no_wider(from_correct):
     assert found.gap_low < 0 < found.gap_high
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_ratio_covers_the_truth(from_correct):
     rng, n = np.random.default_rng(1), 300
     truth = SPREAD.var() / NARROW.var()

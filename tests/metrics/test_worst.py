@@ -24,6 +24,7 @@ def draw(case):
     return p, support, np.random.default_rng(1).binomial(support, p, size=(DRAWS, len(p)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("confidence", [0.8, 0.95])
 def test_covers_the_lowest_true_accuracy(case, confidence):
@@ -97,6 +98,7 @@ def test_the_set_holds_a_truly_worst_class_as_often_as_it_says(sizes, confidence
             assert chance[found[:, w]].sum() >= confidence - 1e-9, true
 
 
+@pytest.mark.slow
 def test_the_posterior_set_would_not():
     """The smallest set of posterior probability 0.8, which the verdict once named, misses the worst class too often."""
     sizes, true = (5, 6, 4), (0.6, 0.6, 0.97)

@@ -68,6 +68,7 @@ def binary(audit_of: Callable[..., Audit], name: str, right: np.ndarray, classes
     return Records(rows.frame.assign(prediction=np.where(right, rows.frame["label"], wrong)), rows.meta)
 
 
+@pytest.mark.slow
 def test_slope_is_free_of_regression_to_the_mean(audit_of: Callable[..., Audit]) -> None:
     """Every class truly loses 0.1: the slope is 0; the plain regression sees a positive one, as errors are shared."""
     classes, n = 60, 12

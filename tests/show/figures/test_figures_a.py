@@ -114,6 +114,7 @@ def test_a_figure_is_exactly_as_wide_as_asked(width: Any, points: float, tmp_pat
         assert image.width == pytest.approx(4 * points, abs=1)
 
 
+@pytest.mark.slow
 def test_a_square_stays_square_and_letters_keep_their_size(tmp_path: Path) -> None:
     chart = figures.from_runs("confusion", {"run": audit()})
     small, large = (

@@ -84,6 +84,7 @@ def test_class_3_is_attacked_with_temperature_pgd_on_the_wide_trades_model(name:
     assert {(each.method, each.training["train_eps"]) for each in models} == {("trades", 0.031)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tian2021:figure1", "tian2021:table5", "tian2021:figure2", "tian2020:figure4"])
 def test_each_data_set_has_its_own_attack_radius_and_epoch(name: str) -> None:
     found = {

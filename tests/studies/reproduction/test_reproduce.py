@@ -20,6 +20,7 @@ CLASSES = class_names("cifar10")
 assert CLASSES is not None
 
 
+@pytest.mark.slow
 @for_each("scale", ["desk", "paper"])
 @for_each("name", reproduce.names())
 def test_every_table_and_figure_has_a_plan_whose_jobs_fit_together(name: str, scale: reproduce.Scale) -> None:

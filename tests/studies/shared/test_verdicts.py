@@ -220,6 +220,7 @@ def test_three_images_do_not_say_that_the_confound_matters() -> None:
     assert homing._confound_matters(fates([0] * 25, [0.5] * 24 + [0.0])).verdict == "did not hold"
 
 
+@pytest.mark.slow
 def test_where_any_class_matters_as_much_the_confound_is_found_as_seldom_as_the_level_says() -> None:
     rng = np.random.default_rng(0)
     found = [
