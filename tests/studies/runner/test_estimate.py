@@ -101,7 +101,9 @@ def test_probes_stop_when_their_time_together_is_spent(monkeypatch: pytest.Monke
     clock = iter([0.0, 0.0, 40.0, 70.0])  # the beginning, then before each job
     limits: list[float] = []
 
-    def measure(workspace: Workspace, job: StudyJob, resources: Resources, seconds: float, limit: float) -> Measured:
+    def measure(
+        workspace: Workspace, job: StudyJob, resources: Resources, seconds: float, limit: float, zoo: None
+    ) -> Measured:
         limits.append(limit)
         return Measured(10.0, 200.0, "measured")
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from small_jobs import planned
 from typer.testing import CliRunner
 
 import classwise as cw
@@ -14,7 +15,7 @@ from classwise.cli.main import app
 from classwise.models import zoo
 from classwise.studies.runner import from_zoo, study
 from classwise.studies.runner.graph import AuditJob, Graph, TrainJob
-from classwise.studies.runner.work import Environment, Workspace
+from classwise.studies.runner.probe import probe
 from classwise.zoo import adding
 from small_zoo import CHANGES, NAME, made_training, made_zoo
 
@@ -58,7 +59,7 @@ class TestWhatIsInTheZoo:
 
 class TestTaken:
     def test_the_folder_is_that_of_a_finished_training(self, filled: Path, tmp_path: Path) -> None:
-        workspace = Workspace(tmp_path / "study", Graph.of([TRAIN]), Environment())
+        workspace = planned(tmp_path / "study", TRAIN)
         assert from_zoo.take(workspace, {"base": NAME}) == {"base": NAME}
         about = workspace.finished(TRAIN)
         assert about is not None
@@ -70,7 +71,7 @@ class TestTaken:
         assert from_zoo.take(workspace, {"base": NAME}) == {}
 
     def test_one_that_was_begun_is_left_alone(self, filled: Path, tmp_path: Path) -> None:
-        workspace = Workspace(tmp_path / "study", Graph.of([TRAIN]), Environment())
+        workspace = planned(tmp_path / "study", TRAIN)
         folder = workspace.folder_of("base")
         folder.mkdir(parents=True)
         (folder / "config.toml").write_text("[method]\n")
@@ -79,6 +80,13 @@ class TestTaken:
 
 
 OPTIONS = ["--recipe", "base=desk/digits/trades", *(word for change in CHANGES for word in ("--set", change))]
+
+
+@pytest.mark.slow
+def test_an_audit_is_measured_with_the_model_of_the_zoo(filled: Path, tmp_path: Path) -> None:
+    workspace = planned(tmp_path / "study", TRAIN, audit("{base}/best.pt"))
+    assert probe(workspace, "look", 1.0, {"base": NAME}).basis == "measured"
+    assert probe(workspace, "look", 1.0).basis == "measured, at most"
 
 
 @pytest.mark.slow

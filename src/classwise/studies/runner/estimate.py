@@ -85,11 +85,11 @@ def estimate(
         elif state == "finished":
             took = Measured(finished[job.name]["seconds"], finished[job.name]["megabytes"], "took")
         else:
-            key = _cost_key(workspace, job, finished)
+            key = _cost_key(workspace, job, {**finished, **(zoo or {})})
             left = end - time.monotonic()
             if key not in known and left > 0:
                 watch(job.name)
-                known[key] = _measure(workspace, job, resources, seconds, min(limit, left))
+                known[key] = _measure(workspace, job, resources, seconds, min(limit, left), zoo)
             took = known.get(key, _UNKNOWN)
             if math.isnan(took.seconds) and (guess := (counted or {}).get(job.name)) is not None:
                 took = Measured(guess, math.nan, "counted")
@@ -204,7 +204,14 @@ def _shape_of_training(job: TrainJob) -> dict[str, Any]:
     }
 
 
-def _measure(workspace: Workspace, job: StudyJob, resources: Resources, seconds: float, limit: float) -> Measured:
+def _measure(
+    workspace: Workspace,
+    job: StudyJob,
+    resources: Resources,
+    seconds: float,
+    limit: float,
+    zoo: Mapping[str, str] | None = None,
+) -> Measured:
     """Probe a job in a separate process."""
     if isinstance(job, DeriveJob):
         return _UNKNOWN
@@ -214,9 +221,8 @@ def _measure(workspace: Workspace, job: StudyJob, resources: Resources, seconds:
     threads = str(resources.threads)
     folder = str(workspace.folder.resolve())
     begun = time.time() if resources.jobs > 1 else None  # then a job is a process, and its start counts
-    order = json.dumps(
-        {"folder": folder, "workspace": workspace.about(), "name": job.name, "seconds": seconds, "begun": begun}
-    )
+    what = {"workspace": workspace.about(), "name": job.name, "zoo": {**(zoo or {})}}
+    order = json.dumps({"folder": folder, **what, "seconds": seconds, "begun": begun})
     command = [sys.executable, "-m", "classwise.studies.runner.probe"]
     environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
     try:

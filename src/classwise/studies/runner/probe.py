@@ -5,7 +5,7 @@
     derived     none: a finished job of the same function, or unknown
 
 A model that is still to be trained is replaced by untrained weights, which every attack breaks at once: its audit is
-measured with all steps on all images, which is an upper bound.
+measured with all steps on all images, which is an upper bound. One that the zoo has is not.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from classwise.core.errors import UserError
 from classwise.core.run_folder import TrainingFolder
+from classwise.models.zoo import open_zoo
 from classwise.studies.runner.graph import AuditJob, TrainJob, fill, read_job
 from classwise.studies.runner.work import Environment, Workspace, peak_megabytes
 from classwise.training import recipe
@@ -46,18 +47,22 @@ class Measured:
     basis: str
 
 
-def probe(workspace: Workspace, name: str, seconds: float) -> Measured:
-    """Measure a training or an audit in this process, whose peak memory is then the job's."""
+def probe(workspace: Workspace, name: str, seconds: float, zoo: Mapping[str, str] | None = None) -> Measured:
+    """Measure a training or an audit in this process, whose peak memory is then the job's.
+
+    zoo: trainings that will be taken from it, and their names there.
+    """
     job = workspace.graph.jobs[name]
+    undone = [other for other in sorted(job.after) if workspace.finished(workspace.graph.jobs[other]) is None]
+    there = {other: open_zoo().run(zoo[other]).path for other in undone if zoo and other in zoo}
+    absent = [other for other in undone if other not in there]
     with tempfile.TemporaryDirectory() as scratch:
-        absent = [other for other in sorted(job.after) if workspace.finished(workspace.graph.jobs[other]) is None]
         for training in map(workspace.graph.jobs.__getitem__, absent):
             assert isinstance(training, TrainJob), f"{name} cannot be probed before {training.name} is done"
             _untrained_run(training, workspace.environment, Path(scratch) / training.name)
-        folders = {
-            other: str(Path(scratch) / other if other in absent else workspace.folder_of(other)) for other in job.after
-        }
-        ready = read_job(fill(job.settings(), folders))
+        folders = {other: workspace.folder_of(other) for other in job.after} | there
+        folders |= {other: Path(scratch) / other for other in absent}
+        ready = read_job(fill(job.settings(), {other: str(folder) for other, folder in folders.items()}))
         if isinstance(ready, TrainJob):
             took, basis = _probe_training(ready, workspace.environment, Path(scratch) / "run", seconds), "measured"
         else:
@@ -204,7 +209,8 @@ def main(read: Callable[[], str] = sys.stdin.read) -> int:
     order = json.loads(read())
     start = 0.0 if order["begun"] is None else time.time() - order["begun"]
     try:
-        measured = probe(Workspace.of(Path(order["folder"]), order["workspace"]), order["name"], order["seconds"])
+        workspace = Workspace.of(Path(order["folder"]), order["workspace"])
+        measured = probe(workspace, order["name"], order["seconds"], order.get("zoo"))
     except UserError as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2
