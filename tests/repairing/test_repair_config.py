@@ -41,6 +41,11 @@ def test_every_knob_can_be_named() -> None:
 def test_minimums_are_read_from_either_form() -> None:
     for given in ({"cat": "20/100"}, ["cat=0.2"]):
         assert RepairConfig.of(model="lenet", data="digits", min=given).goal.min == (("cat", 0.2),)
-    for wrong in (["cat"], ["=0.2"], ["cat=2"], {"cat": "many"}):
-        with pytest.raises(UserError):
+    for wrong, why in (
+        (["cat"], "a class and the robust accuracy it must reach, such as cat=0.2 .* got 'cat'"),
+        (["=0.2"], "a class and"),
+        (["cat=2"], "must lie in"),
+        ({"cat": "many"}, "expected a number"),
+    ):
+        with pytest.raises(UserError, match=why):
             RepairConfig.of(model="lenet", data="digits", min=wrong)

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 from tilted import EPS, Rows, images
+from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import classwise as cw
 from classwise.cli.main import app
 from classwise.core.repair_folder import RepairFolder
+from classwise.repairing.config import RepairConfig
+from classwise.repairing.repair import repair_by
 from classwise.show import figures, repair
 from classwise.show.page import build as build_page
 
@@ -73,6 +76,54 @@ def test_the_page_shows_the_trade_class_by_class(found: cw.RepairResult, tmp_pat
         assert f'<section id="{section}"' in page
     both = build_page([folder(found).path, folder(found).before], tmp_path / "both.html").read_text(encoding="utf-8")
     assert "run after" in both
+
+
+def test_what_is_wrong_with_the_model_is_said(tmp_path: Path) -> None:
+    """A model whose weights were forgotten, and too few images to judge it."""
+    model = ["--model", "resnet:width=4,blocks=[1]"]
+    options = ["--data", "digits", "--limit", "20", "--eps", "0.1", "--attack", "pgd-3", "--rounds", "1"]
+    text = " ".join(invoke("repair", *model, *options, "--out", tmp_path / "run").split())
+    assert "error: Clean accuracy is" in text
+    assert "Check the weights" in text
+    assert "have fewer than 30 images" in text
+    assert "as few as 1 of" in text
+    stored = json.loads(RepairFolder(tmp_path / "run").result_file.read_text())
+    assert {"near_chance", "few_images"} <= {finding["code"] for finding in stored["findings"]}
+    page = build_page([tmp_path / "run"], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Check the weights" in page
+
+
+def test_what_is_wrong_with_the_images_is_said_before_anything_is_attacked() -> None:
+    said: list[str] = []
+
+    class Softmax(Rows):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).softmax(1)
+
+    config = RepairConfig.of(model=Softmax(), data=images(), attacks="pgd-2", eps=EPS, rounds=1)
+    found = repair_by(config, say=said.append)
+    assert any(sentence.startswith("error: The model's outputs look like probabilities") for sentence in said)
+    assert "probabilities" in {finding.code for finding in found.cautions()}
+
+
+def test_classes_that_tie_are_named_together() -> None:
+    even = Rows()
+    nn.init.zeros_(even.linear.bias)
+    tied = cw.repair(even, images(), "pgd-5", 0.5, rounds=1)
+    assert tied.chosen == 0
+    assert repair.attacker(tied) == (
+        "What an attacker can still do: of the images of each of the 3 classes that tie (top, middle, bottom) 100.0% "
+        "are misclassified under pgd-5."
+    )
+
+
+def test_a_model_that_was_left_alone_is_not_called_repaired(tmp_path: Path) -> None:
+    even = Rows()
+    nn.init.zeros_(even.linear.bias)
+    cw.repair(even, images(), "pgd-5", 0.5, rounds=1, out=tmp_path / "run")
+    text = invoke("show", tmp_path / "run")
+    assert "The model, unchanged:" in text
+    assert "The repaired model" not in text
 
 
 def test_the_command_repairs(tmp_path: Path) -> None:

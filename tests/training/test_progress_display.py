@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from rich.console import Console
 
 from classwise.core.meta import AttackInfo, Meta
@@ -77,6 +80,23 @@ def test_quiet_processes_say_nothing() -> None:
     with display.running():
         display.epoch(TrainingState(method_state={}, history=[ROW]), valid())
     assert text.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("start", "told"),
+    [
+        ({}, ""),
+        ({"step": 7}, "The training in runs/a resumes in epoch 1 of 4 after step 7."),
+        ({"epoch": 2}, "The training in runs/a resumes in epoch 3 of 4."),
+        ({"epoch": 4}, "The training in runs/a was finished already."),
+        ({"epoch": 2, "stopped": "it overfits"}, "The training in runs/a was finished already."),
+    ],
+)
+def test_a_training_that_resumes_says_where(start: dict[str, Any], told: str) -> None:
+    out, text = console()
+    display = ProgressDisplay(epochs=4, console=out)
+    display.begin([], Path("runs/a/config.toml"), TrainingState(method_state={}, **start))
+    assert text.getvalue().strip() == told
 
 
 def test_on_a_terminal_there_are_a_bar_and_the_classes_of_the_last_validation() -> None:

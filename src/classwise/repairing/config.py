@@ -148,7 +148,9 @@ def _minimums(given: Any) -> Any:
     made = []
     for name, value in pairs:
         if not str(name):
-            raise UserError(f"min={value!r} names no class; write min=cat=0.2 (--min cat=0.2).")
+            raise UserError(
+                f"min takes a class and the robust accuracy it must reach, such as cat=0.2 (--min cat=0.2); got {value!r}."
+            )
         least = number(value)
         if not 0 < least <= 1:
             raise UserError(f"min of {name!r} must lie in (0, 1], such as 0.2 for 20%; got {least:g}.")

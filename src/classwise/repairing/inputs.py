@@ -17,7 +17,7 @@ from classwise.auditing.inputs import device_of, expanded, grid, with_names
 from classwise.auditing.prepare import evaluating, examples, module_by
 from classwise.auditing.recorded import options, spec_of
 from classwise.core.errors import UserError
-from classwise.core.format import distance, level
+from classwise.core.format import distance, level, listed
 from classwise.core.repair_folder import RepairFolder
 from classwise.core.run_config import check_same
 from classwise.core.version import __version__
@@ -201,11 +201,14 @@ def _remarks(config: RepairConfig, calibration: Images, judging: Images) -> tupl
     confidence = config.statistics.confidence
     counts = np.bincount(judging.labels, minlength=judging.num_classes)
     fewest = int(counts[counts > 0].min())
+    rarest = [name for name, count in zip(judging.class_names, counts, strict=True) if count == fewest]
+    alike = len(rarest) == np.count_nonzero(counts)
+    least = f"{fewest:,} of each class" if alike else f"as few as {fewest:,} of {listed(rarest, 2)}"
     width, needed = intervals.half_width(fewest, confidence), intervals.images_for(_WIDTH, confidence)
     found = [
-        f"Fitted on {len(calibration):,} images, judged on {len(judging):,} others, at least {fewest:,} of each class: "
-        f"the {level(confidence)} interval of one class is at most ±{distance(width)} points. For ±{distance(_WIDTH)} "
-        f"points {needed:,} images of each class are needed to judge."
+        f"Fitted on {len(calibration):,} images, judged on {len(judging):,} others, {least}: the {level(confidence)} "
+        f"interval of one class is at most ±{distance(width)} points. For ±{distance(_WIDTH)} points {needed:,} images "
+        "of each class are needed to judge."
     ]
     if config.judging.calibrate == "train":
         found.append(
@@ -219,5 +222,5 @@ def _remarks(config: RepairConfig, calibration: Images, judging: Images) -> tupl
         )
     without = [name for name, count in zip(judging.class_names, counts, strict=True) if not count]
     if without:
-        found.append(f"Without images to judge, and so without a verdict: {', '.join(without[:5])}.")
+        found.append(f"Without images to judge, and so without a verdict: {listed(without)}.")
     return tuple(found)

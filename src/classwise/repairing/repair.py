@@ -33,6 +33,7 @@ from classwise.repairing.knobs import KNOBS, Task
 from classwise.repairing.search import Search
 from classwise.repairing.trials import Calibration, Trial
 from classwise.results import repair_result
+from classwise.results.finding import SERIOUS
 from classwise.results.repair_result import RepairResult
 from classwise.show import figures
 
@@ -58,7 +59,8 @@ def repair(
 
 
 def repair_by(config: RepairConfig, say: Callable[[str], None] = lambda text: None) -> RepairResult:
-    """The repair that a config asks for. say: told beforehand how precise the result will be."""
+    """The repair that a config asks for. say: told beforehand how precise the result will be, and what
+    is wrong with the model or the images."""
     begin = time.perf_counter()
     with writing(config.output.out), trusting(config.model.trust):
         inputs = gather(config)
@@ -69,6 +71,9 @@ def repair_by(config: RepairConfig, say: Callable[[str], None] = lambda text: No
         with prepared(fitting, inputs.model) as (job, findings):
             example = job.images.first().to(device_of(inputs.model))
             layer = None if inputs.black_box else find_last_layer(inputs.model, example)
+            for finding in findings:
+                if finding.severity in SERIOUS:
+                    say(f"{finding.severity}: {finding.what} {finding.remedy}")
             randomised = any(finding.code == "randomised" for finding in findings)
             fold = config.resources.fold and not randomised
             calibration = Calibration(job=job, config=fitting, layer=layer, folder=run, fold=fold)

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 #: error: do not trust the numbers. warning: read them with care. recommendation: what to do next. info: good to know.
 Severity = Literal["error", "warning", "recommendation", "info"]
+SERIOUS: tuple[Severity, ...] = ("error", "warning")  # of those the numbers suffer
 _OLDER = {"serious": "error", "note": "info"}  # what summaries of schema 2 and before call them
 #: What a rule yields: what was found, what to do about it, and the numbers both rest on.
 Found: TypeAlias = Iterator[tuple[str, str, Mapping[str, Any]]]

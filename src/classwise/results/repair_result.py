@@ -20,6 +20,7 @@ from classwise.core.repair_folder import RepairFolder
 from classwise.metrics import average, tail, worst
 from classwise.results.audit_result import Audit, json_rows
 from classwise.results.compare import Comparison, compare
+from classwise.results.finding import SERIOUS, Finding
 
 SCHEMA = 1  # of repair.json; docs/repair.md describes it
 BEFORE, AFTER = "before", "after"
@@ -132,6 +133,14 @@ class RepairResult:
         """The changes that no other exceeds in both, from the highest average to the highest worst class."""
         return self.rounds[self.rounds["front"]].sort_values(["average", "worst"], ascending=[False, True])
 
+    def cautions(self) -> list[Finding]:
+        """Errors and warnings about model, images or attacks that either audit found, each once."""
+        found: dict[str, Finding] = {}
+        for finding in (*self.before.findings, *self.after.findings):
+            if finding.severity in SERIOUS:
+                found.setdefault(finding.code, finding)
+        return list(found.values())
+
     def sentences(self) -> list[str]:
         """What came of it, in words."""
         judged, test = self.judged(), self.test()["worst_before"]
@@ -165,6 +174,7 @@ class RepairResult:
             "by_class": json_rows(self.by_class()),
             "rounds": json_rows(self.rounds),
             "remarks": list(self.remarks),
+            "findings": [finding.to_dict() for finding in self.cautions()],
             "sentences": self.sentences(),
             "command": self.command,
             "seconds": round(self.seconds, 3),

@@ -9,9 +9,10 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from classwise.core.format import alpha, fixed, interval, level, p_value, percent, points
+from classwise.core.format import alpha, fixed, interval, level, listed, p_value, percent, points
 from classwise.results.repair_result import AFTER, BEFORE, RepairResult
 from classwise.show import tables
+from classwise.show.terminal import show_findings
 
 _MOST = 40  # classes up to which a terminal shows all of them
 _WORDS = ("class", "", "worst class", "change", "misclassified as")
@@ -36,13 +37,15 @@ def show(result: RepairResult, console: Console | None = None) -> None:
         for piece in tables.terminal(front_text(result), _WORDS, console.width):
             console.print(piece)
         console.print()
-    for sentence in (*result.sentences(), attacker(result, table)):
+    for sentence in (*result.sentences(), attacker(result)):
         console.print(Text(sentence, "bold" if sentence == result.sentences()[0] else ""))
     for remark in result.remarks:
         console.print(Text(remark, "dim"))
     if result.best is not None:
-        console.print(Text(f"The repaired model: {result.best}"), soft_wrap=True)
+        name = "The repaired model" if result.chosen else "The model, unchanged"
+        console.print(Text(f"{name}: {result.best}"), soft_wrap=True)
     console.print(Text(f"Audit it: {result.command}", "dim"), soft_wrap=True)
+    show_findings(console, result.cautions())
 
 
 def class_text(table: pd.DataFrame, confidence: str) -> pd.DataFrame:
@@ -121,12 +124,13 @@ def _named(row: Mapping[Any, Any]) -> str:
     return "none" if row["kind"] == "unchanged" else f"round {row['number']}"
 
 
-def attacker(result: RepairResult, table: pd.DataFrame) -> str:
-    """What an attacker can still do to the repaired model."""
+def attacker(result: RepairResult) -> str:
+    """What an attacker can still do to the model as it is now."""
     found = result.after.verdict()
-    row = table[table["class"] == found.worst[0]].iloc[0]
-    towards = "" if pd.isna(row["confused_with"]) else f", most often into {row['confused_with']}"
+    tied = len(found.worst) > 1
+    who = f"each of the {len(found.worst):,} classes that tie ({listed(found.worst, 3)})" if tied else found.worst[0]
+    other = "" if found.confused_with is None else f", most often as {found.confused_with}"
     return (
-        f"What an attacker can still do: of the images of {found.label} {percent(1 - found.accuracy)} are "
-        f"misclassified under {result.after.headline}{towards}."
+        f"What an attacker can still do: of the images of {who} {percent(1 - found.accuracy)} are misclassified under "
+        f"{result.after.headline}{other}."
     )

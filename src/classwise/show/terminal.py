@@ -20,7 +20,7 @@ from classwise.core.format import UNKNOWN, interval, level, percent, probability
 from classwise.core.records import CLEAN
 from classwise.metrics import accuracy, vulnerable
 from classwise.results.audit_result import Audit
-from classwise.results.finding import Finding, by_heading
+from classwise.results.finding import SERIOUS, Finding, by_heading
 
 if TYPE_CHECKING:
     from classwise.results.search_result import SearchResult
@@ -195,7 +195,7 @@ def show_findings(console: Console, findings: Sequence[Finding]) -> None:
     for heading, group in by_heading(findings).items():
         console.print(Text(f"\n{heading}", "bold"))
         for finding in group:
-            mark = f"{finding.severity}: " if finding.severity in ("error", "warning") else ""
+            mark = f"{finding.severity}: " if finding.severity in SERIOUS else ""
             style = _STYLES[finding.severity]
             console.print(Text.assemble(("• ", style), (mark, style), f"{finding.what} ", (finding.remedy, "dim")))
 

@@ -41,9 +41,16 @@ class ProgressDisplay:
     _live: Live | None = None
     _task: Any = None
 
-    def begin(self, made: Sequence[Choice], config: Path) -> None:
-        """What was chosen for a training without a recipe, and where all of it is."""
-        if made and not self.quiet:
+    def begin(self, made: Sequence[Choice], config: Path, start: TrainingState) -> None:
+        """What was chosen for a training without a recipe, and where all of it is; of one that resumes, where."""
+        if self.quiet:
+            return
+        if start.epoch or start.step:
+            step = f" after step {start.step}" if start.step else ""
+            done = start.epoch >= self.epochs or start.stopped
+            told = "was finished already" if done else f"resumes in epoch {start.epoch + 1} of {self.epochs}{step}"
+            self.console.print(Text(f"The training in {config.parent} {told}.", "dim"), soft_wrap=True)
+        elif made:
             self.console.print(choice_table(made))
             told = f"All settings are in {config}, which is a recipe; --set train.epochs=… and the like change them."
             self.console.print(Text(told, "dim"), soft_wrap=True)

@@ -124,7 +124,7 @@ def train(
             show=how.get("progress"),
             quiet=not processes.first,
         )
-        display.begin(made, TrainingFolder(folder).config_file)
+        display.begin(made, TrainingFolder(folder).config_file, start)
         with display.running():
             fit(training, start, display)
         processes.wait()

@@ -122,7 +122,7 @@ def repair(result: RepairResult) -> dict[str, Any]:
     """A repair in words and numbers: what came of it, on which images, and what an attacker can still do."""
     totals = shown.totals_text(result)
     return {
-        "sentences": [*result.sentences(), shown.attacker(result, result.by_class())],
+        "sentences": [*result.sentences(), shown.attacker(result)],
         "caption": "Before and after on the images that judge, and on the calibration images; "
         f"{level(result.confidence)} confidence intervals. The last column is what the calibration images promised "
         "too much.",
