@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import classwise as cw
 from classwise.cli.main import app
+from classwise.core.format import points
 from classwise.core.repair_folder import RepairFolder
 from classwise.repairing.config import RepairConfig
 from classwise.repairing.repair import repair_by
@@ -66,6 +67,22 @@ def test_the_front_is_a_table_with_intervals_and_a_figure(found: cw.RepairResult
     drawn = (tmp_path / "again.svg").read_text(encoding="utf-8")
     for part in ("taken", "judged before", "judged after"):
         assert part in drawn
+
+
+def test_the_sentences_name_the_classes_that_changed_beyond_chance() -> None:
+    many = cw.repair(Rows(), images(8), "pgd-5", EPS, rounds=1)
+    changed = many.by_class().query("change != ''")
+    assert "bottom" in set(changed["class"])
+    said = " ".join(many.sentences())
+    for name, difference in zip(changed["class"], changed["difference"], strict=True):
+        assert f"{name}: {points(difference)}" in said
+    assert "Holm-corrected" in said
+
+
+def test_the_page_begins_with_the_repair(found: cw.RepairResult, tmp_path: Path) -> None:
+    page = build_page([folder(found).path], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.index('<section id="repair"') < page.index('<section id="classes"')
+    assert page.index('href="#repair"') < page.index('href="#classes"')
 
 
 def test_the_page_shows_the_trade_class_by_class(found: cw.RepairResult, tmp_path: Path) -> None:
@@ -131,7 +148,9 @@ def test_the_command_repairs(tmp_path: Path) -> None:
     model = ["--model", "resnet:width=4,blocks=[1]", "--min", "3=0.01", "--keep-average", "0.5"]
     text = invoke("repair", *model, *options, "--out", tmp_path / "run")
     assert f"classwise audit --model {tmp_path / 'run' / 'best.pt'} --data digits --eps 0.1 --attack pgd-3" in text
+    assert f"--attack pgd-3 --out {tmp_path / 'run'}-audit" in text
     assert "±31.2 points" in " ".join(text.split())
+    assert "would contain the images that the change was fitted on" in " ".join(text.split())
     command = RepairFolder(tmp_path / "run").config()["command"]
     assert command["min"] == ["3=0.01"]
     assert command["keep_average"] == 0.5

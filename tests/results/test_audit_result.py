@@ -103,6 +103,18 @@ class TestFolder:
         with pytest.raises(UserError, match="holds no finished audit"):
             Audit.load(tmp_path / "nowhere")
 
+    @pytest.mark.parametrize(
+        ("file", "what"),
+        [
+            ("repair.json", "a repair, not an audit. Its audits are {}/before and {}/after"),
+            ("history.csv", "a training, not an audit. Audit its best.pt"),
+        ],
+    )
+    def test_a_run_of_another_kind(self, tmp_path: Path, file: str, what: str) -> None:
+        (tmp_path / file).touch()
+        with pytest.raises(UserError, match=re.escape(what.replace("{}", str(tmp_path)))):
+            Audit.load(tmp_path)
+
     @pytest.mark.parametrize("content", [b"{", b"[]", b'{"findings": [{"x": 1}]}', b"\xff\xfe"])
     def test_a_damaged_summary(self, audit: Audit, tmp_path: Path, content: bytes) -> None:
         (stored(audit, tmp_path) / "summary.json").write_bytes(content)

@@ -220,6 +220,11 @@ def _remarks(config: RepairConfig, calibration: Images, judging: Images) -> tupl
             "Fitted and judged on training images: where the model has seen them, its classes look better than they "
             "are. Audit the result on images that it has not seen."
         )
+    elif config.judging.calibrate is None and isinstance(config.data.name, str) and config.data.split == "test":
+        found.append(
+            "An audit of the whole test split would contain the images that the change was fitted on: rely on the "
+            "numbers judged here, or audit other images."
+        )
     without = [name for name, count in zip(judging.class_names, counts, strict=True) if not count]
     if without:
         found.append(f"Without images to judge, and so without a verdict: {listed(without)}.")

@@ -92,5 +92,5 @@ def audit_command(config: RepairConfig, images: Images, best: Path | None, folde
     elif config.model.trust or (names_code(spec) and not Path(spec).is_file()):
         chosen["trust"] = True
     chosen |= {key: known[key] for key in _TAKEN if key in known}
-    chosen["attack"] = known.get("judge_attack", known["attack"])
+    chosen |= {"attack": known.get("judge_attack", known["attack"]), "out": f"{best.parent}-audit"}
     return shlex.join(["classwise", "audit", *words(chosen)])

@@ -18,7 +18,7 @@ from classwise.core.arguments import checked
 from classwise.core.errors import UserError, check_known
 from classwise.core.format import interval, level, percent
 from classwise.core.records import CLEAN, WORST_CASE, Array, Records
-from classwise.core.run_folder import AuditFolder, kind_of
+from classwise.core.run_folder import AuditFolder, Kind, kind_of
 from classwise.core.spec import number
 from classwise.core.storage import safe_name
 from classwise.metrics import confusion as confusion_metric
@@ -211,15 +211,21 @@ class Audit:
     __repr__ = __str__
 
 
+#: What a folder may hold instead of an audit, and what to do then.
+_OTHERS: dict[Kind | None, str] = {
+    "search": "a search for the worst class, not an audit. See its worst.json and worst.csv, or repeat the search's "
+    "command to see it again (nothing is attacked twice).",
+    "repair": "a repair, not an audit. Its audits are {folder}/before and {folder}/after.",
+    "training": "a training, not an audit. Audit its best.pt with the command that the training ended with.",
+}
+
+
 def _read_summary(folder: Path) -> dict[str, Any]:
     """What of a finished audit is not computed from its records, as fields of `Audit`."""
     path = AuditFolder(folder).summary_file
     try:
-        if kind_of(folder) == "search":
-            raise UserError(
-                f"{folder} holds a search for the worst class, not an audit. See its worst.json and worst.csv, or "
-                "repeat the search's command to see it again (nothing is attacked twice)."
-            )
+        if (kind := kind_of(folder)) in _OTHERS:
+            raise UserError(f"{folder} holds {_OTHERS[kind].format(folder=folder)}")
         if not path.is_file():
             raise UserError(f"{folder} holds no finished audit (no summary.json). Finish it with the same command.")
         summary = json.loads(path.read_text(encoding="utf-8"))

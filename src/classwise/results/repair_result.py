@@ -153,8 +153,9 @@ class RepairResult:
             f"({ci} {interval(old['worst_low'], old['worst_high'])}) before, {new['worst_class']} "
             f"{percent(new['worst'])} ({interval(new['worst_low'], new['worst_high'])}) after.",
             f"{test['class']}: {points(test['difference'])} points ({ci} {points(test['low'])} to "
-            f"{points(test['high'])}; paired test, {p_equals(test['p'])}); average "
+            f"{points(test['high'])}; paired test, Holm-corrected, {p_equals(test['p'])}); average "
             f"{points(new['average'] - old['average'])}, clean {points(new['clean'] - old['clean'])}.",
+            *self.comparison.sentences(),
         ]
 
     def summary(self) -> dict[str, Any]:

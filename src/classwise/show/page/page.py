@@ -41,12 +41,12 @@ _SCRIPTS = ("dom.js", "table.js", "confusion.js", "charts.js", "page.js")
 _IMAGE_BYTES = 2_500_000  # of all images together, so that a page stays under five million
 
 _SECTIONS = {
+    "repair": "Repair",
     "classes": "Classes",
     "confusion": "Confusion",
     "intervals": "Intervals",
     "curves": "Curves",
     "training": "Training",
-    "repair": "Repair",
     "findings": "Warnings",
     "groups": "Groups",
     "comparison": "Comparison",
