@@ -422,6 +422,15 @@ def test_the_state_drawn_is_what_moves() -> None:
 
 
 @pytest.mark.slow
+def test_the_axis_of_a_state_has_plain_numbers(tmp_path: Path) -> None:
+    table = history(**{"weight:a": [10.0, 9.0], "weight:b": [1.0, 0.8]})
+    chart = figures.from_histories("class_state", {"run": table})
+    drawn = figures.save(chart, tmp_path / "figure.svg").read_text()
+    assert ">10<" in drawn
+    assert "1e+1" not in drawn
+
+
+@pytest.mark.slow
 def test_a_run_has_a_panel_only_for_the_state_that_moves_in_it() -> None:
     moves = {"weight:a": [1.0, 1.2], "weight:b": [1.0, 0.8]}
     both = history(**moves, **{"margin:a": [1.0, 0.9], "margin:b": [1.0, 1.0]})

@@ -59,7 +59,7 @@ def dots(
     rows = chosen_rows(frame.assign(tie=tie)[frame["run"] == runs[0]], most, order)
     shown, tips = with_tooltips(*_texts(frame[frame["class"].isin(rows)], percent))
     scale = alt.Scale(domain=list(domain), nice=False, padding=EDGE) if domain else alt.Scale(zero=True)
-    x = alt.X("value:Q", title=title, scale=scale, axis=alt.Axis(format="%" if percent else "~g", grid=True))
+    x = alt.X("value:Q", title=title, scale=scale, axis=alt.Axis(format="%" if percent else ".6~g", grid=True))
     colour = alt.Color("run:N", scale=run_scale(runs), legend=run_legend(runs))
     shape = alt.Shape("run:N", scale=run_scale(runs, SHAPES), legend=run_legend(runs))
     base = alt.Chart(table(shown)).encode(

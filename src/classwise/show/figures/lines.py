@@ -40,7 +40,7 @@ def draw_lines(
     """
     chosen = _chosen(frame, highlight)
     scale = alt.Scale(domain=list(domain), nice=False, zero=False)
-    axis = alt.Axis(format="%" if percent else "~g", grid=True, tickCount=5)
+    axis = alt.Axis(format="%" if percent else ".6~g", grid=True, tickCount=5)
     up = alt.Y("value:Q", title=y, scale=scale, axis=axis)
     values = [share(value) if percent else f"{value:.4g}" for value in frame["value"]]
     at = map("{:.6g}".format, frame["x"])
