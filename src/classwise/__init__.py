@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from classwise.data import load as load_data
     from classwise.models import load_model
     from classwise.models.black_box import BlackBox
+    from classwise.published.leaderboard import leaderboard
     from classwise.repairing.repair import repair
     from classwise.results.audit_result import Audit
+    from classwise.results.leaderboard import Leaderboard
     from classwise.results.repair_result import RepairResult
     from classwise.show.figures import chart
     from classwise.training.train import train
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Audit": "classwise.results.audit_result",
     "BlackBox": "classwise.models.black_box",
+    "Leaderboard": "classwise.results.leaderboard",
     "PerClass": "classwise.core.per_class",
     "Records": "classwise.core.records",
     "RepairResult": "classwise.results.repair_result",
@@ -41,6 +44,7 @@ _HOME = {
     "chart": "classwise.show.figures",
     "audit": "classwise.auditing.audit",
     "find_worst": "classwise.auditing.find_worst",
+    "leaderboard": "classwise.published.leaderboard",
     "load_data": "classwise.data:load",
     "load_model": "classwise.models",
     "repair": "classwise.repairing.repair",
@@ -50,6 +54,7 @@ _HOME = {
 __all__ = [
     "Audit",
     "BlackBox",
+    "Leaderboard",
     "PerClass",
     "Records",
     "RepairResult",
@@ -59,6 +64,7 @@ __all__ = [
     "audit",
     "chart",
     "find_worst",
+    "leaderboard",
     "load_data",
     "load_model",
     "repair",

@@ -4,6 +4,7 @@
     names(), table(id), source(id)           the tables, and a line on where their numbers are from
     statements(id)                           numbers printed in the text about a table or a figure
     settings(id)                             how the paper states it was made: attacks, trainings, images
+    worst_classes()                          the worst class of every printed model and attack
     item(id).misprints, recomputed()         CV, MCD, ρ and more, recomputed from the accuracies beside them
 
 Papers: `tian2021` (KDD), `tian2020` (its submission to ICLR), `li2023` (WAT), `benz2020` (a pre-registration: plans
@@ -15,6 +16,7 @@ from __future__ import annotations
 from classwise.published.index import Item, Misprint, item, items
 from classwise.published.numbers import names, source, statements, table
 from classwise.published.paper_settings import Settings, settings
+from classwise.published.printed_worst import worst_classes
 from classwise.published.recompute import recomputed
 
 __all__ = [
@@ -29,4 +31,5 @@ __all__ = [
     "source",
     "statements",
     "table",
+    "worst_classes",
 ]

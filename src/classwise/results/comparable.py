@@ -46,10 +46,10 @@ def common_attack(audits: Mapping[str, Audit], base: str) -> str:
                 f"the runs were not attacked in the same way: {base} under {attacks}, {name} under "
                 f"{_attacks_of(audit)}. Audit them with the same attacks, or {choice}."
             )
-        if differing := _differing(_conditions(audits[base], headline), _conditions(audit, headline)):
+        if found := differing(conditions(audits[base], headline), conditions(audit, headline)):
             raise UserError(
                 f"{base} and {name} were both attacked by {attacks}, with different settings: "
-                f"{'; '.join(differing[:_NAMED])}. Audit them with the same settings; or, to compare them anyway, "
+                f"{'; '.join(found[:_NAMED])}. Audit them with the same settings; or, to compare them anyway, "
                 f"{choice}."
             )
     return headline
@@ -63,17 +63,17 @@ def _attacks_of(audit: Audit) -> str:
 def attack_notes(audits: Mapping[str, Audit], base: str, attack: str) -> list[str]:
     """A note for each run in which the chosen attack has other settings than in the base."""
     check_known("attack that all runs have", [*_shared(audits), WORST_CASE], attack)
-    mine = _conditions(audits[base], attack)
-    found = {name: _differing(mine, _conditions(audit, attack)) for name, audit in audits.items()}
+    mine = conditions(audits[base], attack)
+    found = {name: differing(mine, conditions(audit, attack)) for name, audit in audits.items()}
     return [
-        f"{attack} was not the same in {base} and {name} ({'; '.join(differing[:_NAMED])}): the difference may be due "
+        f"{attack} was not the same in {base} and {name} ({'; '.join(own[:_NAMED])}): the difference may be due "
         "to the attack, not the model."
-        for name, differing in found.items()
-        if differing
+        for name, own in found.items()
+        if own
     ]
 
 
-def _conditions(audit: Audit, attack: str) -> dict[tuple[str, str], Any]:
+def conditions(audit: Audit, attack: str) -> dict[tuple[str, str], Any]:
     """The settings that decide the rows of an attack, by attack and setting; empty for clean."""
     if attack == CLEAN:
         return {}
@@ -93,7 +93,7 @@ def _conditions(audit: Audit, attack: str) -> dict[tuple[str, str], Any]:
     return found
 
 
-def _differing(one: Mapping[tuple[str, str], Any], other: Mapping[tuple[str, str], Any]) -> list[str]:
+def differing(one: Mapping[tuple[str, str], Any], other: Mapping[tuple[str, str], Any]) -> list[str]:
     """What differs, in words; an attack that only one has is one difference, not one for each of its settings."""
 
     def text(value: Any) -> str:
