@@ -151,10 +151,11 @@ def _overall(group: Sequence[Draft], best: int, confidence: float) -> pd.DataFra
 
 
 def _families(table: pd.DataFrame, submissions: Sequence[Submission]) -> pd.DataFrame:
-    """Mean and range over the seeds of each recipe that has several."""
+    """Mean and range over the seeds of each recipe that has several; a model that is here twice counts once."""
     rows = table.assign(family=[one.family for one in submissions])
     found = []
-    for family, own in rows[rows["family"] != ""].groupby("family", sort=False):
+    for family, several in rows[rows["family"] != ""].groupby("family", sort=False):
+        own = several.drop_duplicates("seed")
         if len(own) > 1:
             method, network = (str(own[key].iloc[0]) for key in ("method", "architecture"))
             found.append(

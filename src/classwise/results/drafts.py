@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,3 +96,14 @@ def titles(groups: Sequence[Sequence[Draft]]) -> list[str]:
         differing = comparable.differing(base.conditions, one.conditions) or ["other images"]
         found.append(one.title if base is one else f"{one.title} ({listed(differing, 3)})")
     return found
+
+
+def same_model(group: Sequence[Draft]) -> Iterator[str]:
+    """A note for each model that is in a group more than once."""
+    names: dict[str, list[str]] = {}
+    for one in group:
+        if mark := str(one.audit.config.get("model", {}).get("fingerprint", ""))[:16]:
+            names.setdefault(mark, []).append(one.submission.name)
+    yield from (
+        f"{listed(own)} are audits of one model, which takes a rank for each." for own in names.values() if len(own) > 1
+    )

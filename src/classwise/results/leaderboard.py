@@ -128,6 +128,7 @@ def of(
     groups = sorted(found.values(), key=lambda group: (group[0].data, group[0].title, -len(group)))
     titles = drafts.titles(groups)
     divisions = tuple(division.of(title, group, confidence) for title, group in zip(titles, groups, strict=True))
+    notes += [note for group in groups for note in drafts.same_model(group)]
     if not common and len({group[0].key(images=False) for group in groups}) < len(groups):
         notes.append(
             "Some divisions differ only in their images. Audit the same ones, or rank all on the images they share "

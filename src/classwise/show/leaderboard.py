@@ -61,8 +61,8 @@ def _markdown(board: Leaderboard) -> Iterator[str]:
 def legend(board: Leaderboard) -> str:
     """What the ranks and the p-values are."""
     return (
-        f"Ranks by the worst class; rank intervals are simultaneous at {level(board.confidence)}. behind: worst class, in "
-        "points, from the first model; p: of that one being better, Holm over each two models."
+        f"Ranks by the worst class; rank intervals are simultaneous at {level(board.confidence)}. behind: of the worst "
+        "class, in points, from the first model; p: of that one being better, Holm over each two models."
     )
 
 
@@ -71,8 +71,8 @@ def division_text(one: Division, confidence: float) -> pd.DataFrame:
     rows = one.rows
     text = pd.DataFrame(
         {
-            "rank": [rank_text(*ends) for ends in zip(rows["rank_low"], rows["rank_high"], strict=True)],
             "model": rows["name"],
+            "rank": [rank_text(*ends) for ends in zip(rows["rank_low"], rows["rank_high"], strict=True)],
             "worst": rows["worst"].map(percent),
             f"{level(confidence)} CI": [interval(*e) for e in zip(rows["worst_low"], rows["worst_high"], strict=True)],
             "worst class": rows["worst_class"],

@@ -1,23 +1,14 @@
-"""The page itself: run folders read, everything computed, one HTML file written.
-
-All that the page needs is in the file: its style, its script, its charts, and the data as one block of JSON. A content
-security policy names the script by its hash and forbids everything else, so nothing is ever fetched, and nothing in
-the data can run.
-"""
+"""The page itself: run folders read, everything computed, one HTML file written."""
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import hashlib
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
 from markupsafe import Markup
 
@@ -26,18 +17,16 @@ from classwise.core.errors import UserError
 from classwise.core.format import listed
 from classwise.core.run_folder import TrainingFolder, kind_of
 from classwise.core.storage import atomic_write_text
-from classwise.core.version import __version__
 from classwise.metrics import groups
 from classwise.results import findings as rules
 from classwise.results.audit_result import Audit, unique_names
 from classwise.results.finding import by_heading
 from classwise.results.repair_result import AFTER, BEFORE, RepairResult
 from classwise.results.training_result import TrainingResult
-from classwise.show.page import charts, commands, data, gallery, sections
+from classwise.show.page import charts, commands, data, document, gallery, sections
 from classwise.show.page import trainings as trained
 
-_ASSETS = Path(__file__).parent / "assets"
-_SCRIPTS = ("dom.js", "table.js", "confusion.js", "charts.js", "page.js")
+_SCRIPTS = ("dom.js", "theme.js", "table.js", "confusion.js", "charts.js", "page.js")
 _IMAGE_BYTES = 2_500_000  # of all images together, so that a page stays under five million
 
 _SECTIONS = {
@@ -153,7 +142,6 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
     }
     context = {
         "title": title,
-        "version": __version__,
         "command": command,
         "runs": [
             _describe(name, audit, found[name], own.failed, runs.metrics)
@@ -164,7 +152,8 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
         "repairs": {name: sections.repair(repair) for name, repair in runs.repairs.items()},
         "comparison": sections.comparison(runs.audits, base),
     }
-    return _template().render(**context, **_inlined(payload), sections=_shown_sections(runs, drawn))
+    context["sections"] = _shown_sections(runs, drawn)
+    return document.render("page.html", _SCRIPTS, payload, **context)
 
 
 def _shown_charts(drawn: Sequence[charts.Drawing]) -> list[tuple[charts.PageFigure, Markup, str]]:
@@ -204,28 +193,3 @@ def _title(runs: Runs) -> str:
         return f"Repair of the worst class: {next(iter(runs.repairs))}"
     what, names = ("Robustness by class", [*runs.audits]) if runs.audits else ("Training", [*runs.trainings])
     return f"{what}: {listed(names, 4)}"
-
-
-def _template() -> jinja2.Template:
-    loader = jinja2.FileSystemLoader(_ASSETS)
-    return jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined).get_template(
-        "page.html"
-    )
-
-
-def _inlined(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Style, data and script as they are in the page, and the hash that allows the script."""
-    texts = [(_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
-    script = '"use strict";\n(() => {\n' + "\n".join(texts) + "\n})();\n"
-    return {
-        "css": Markup((_ASSETS / "page.css").read_text(encoding="utf-8")),
-        "data": Markup(as_json(payload)),
-        "script": Markup(script),
-        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-    }
-
-
-def as_json(payload: Any) -> str:
-    """JSON for use inside a script element: no text in it can end the element or open a comment."""
-    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

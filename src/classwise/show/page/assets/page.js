@@ -94,35 +94,7 @@ function followLink() {
   row.focus({ preventScroll: true });
 }
 
-function setTheme(theme) {
-  document.documentElement.dataset.theme = theme;
-  byId("theme").setAttribute("aria-pressed", String(theme === "dark"));
-  try {
-    localStorage.setItem("classwise-theme", theme);
-  } catch {
-    // a browser may store nothing for pages opened from disk
-  }
-}
-
-function startTheme() {
-  const system = window.matchMedia("(prefers-color-scheme: dark)");
-  let kept = null;
-  try {
-    kept = localStorage.getItem("classwise-theme");
-  } catch {
-    kept = null;
-  }
-  const now = () => document.documentElement.dataset.theme || (system.matches ? "dark" : "light");
-  if (kept === "dark" || kept === "light") setTheme(kept);
-  byId("theme").setAttribute("aria-pressed", String(now() === "dark"));
-  byId("theme").addEventListener("click", () => {
-    setTheme(now() === "dark" ? "light" : "dark");
-    redraw();
-  });
-  system.addEventListener("change", () => redraw());
-}
-
-startTheme();
+startTheme(() => DATA.runs.length && redraw());
 if (DATA.runs.length) {
   if (DATA.runs[0].classes.length > 4 * MANY) {
     state.ends = byId("ends").value = "both";
