@@ -65,11 +65,11 @@ def config_of(stored: Mapping[str, Any], leave: Collection[str] = (), **changes:
     """What a run folder's config.toml says was asked for. leave: options to forget; `changes`: settings by their names
     in Python."""
     given = stored.get("command")
-    if given is None or given.get("only_in_python"):
+    if given is None or {*given.get("only_in_python", ())} - {*leave}:
         objects = "a version that did not record its command" if given is None else "Python objects"
         raise UserError(f"this audit was made with {objects}, so it cannot be repeated; audit it again by a command.")
     names = {one.key: name for name, one in settings_of(AuditConfig).items() if one.key is not None}
-    asked = {names[key]: value for key, value in given.items() if key not in leave}
+    asked = {names[key]: value for key, value in given.items() if key in names and key not in leave}
     if "classes" in asked:
         asked["classes"] = items(asked["classes"], older=",")
     asked.setdefault("coverage", stored["audit"]["coverage"])

@@ -1,4 +1,5 @@
-"""The demo: the same small network on scikit-learn's digits, trained normally and adversarially, both audited.
+"""The demo: the same small network on scikit-learn's digits, trained normally and adversarially, both audited
+and ranked.
 
     standard      min_θ mean CE(f_θ(x), y)
     adversarial   min_θ mean CE(f_θ(x'), y),  x' = PGD on the current network (Madry et al., ICLR 2018)
@@ -22,8 +23,11 @@ def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Where checkpoints and run folders go.")] = Path("runs/demo"),
     seed: Annotated[int, typer.Option("--seed", help="Of training and attack.")] = 0,
 ) -> None:
-    """Fit a small network on embedded digits, normally and adversarially, and audit both. Takes a minute."""
+    """Fit a small network on embedded digits, normally and adversarially, audit both and rank them. Takes a minute."""
+    from classwise.published.leaderboard import leaderboard
+    from classwise.show import leaderboard as board_text
     from classwise.show import terminal
+    from classwise.show.page import board as board_page
     from classwise.show.page import build as build_page
     from classwise.training.train import train
 
@@ -42,3 +46,8 @@ def demo(
     folders = [out / name for name in RECIPES] + [out / "training" / name for name in RECIPES]
     page = build_page(folders, out / "report.html", [*RECIPES, *(f"{name} training" for name in RECIPES)])
     console.print(f"look at all of it in a browser: {page}", soft_wrap=True)
+    console.print("\nand who is ahead:")
+    board = leaderboard([out / name for name in RECIPES])
+    board_text.show(board, console)
+    written = board_page.build(board, out / "board", "Leaderboard of the demo")
+    console.print(f"the board, with a report of each model: {written}", soft_wrap=True)

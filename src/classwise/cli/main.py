@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from classwise.cli import audit, catalogue, demo, repair, reproduce, results, studies, training, zoo
+from classwise.cli import audit, catalogue, demo, leaderboard, repair, reproduce, results, studies, training, zoo
 from classwise.core.errors import UserError
 from classwise.core.stopping import Stopped, exit_code, stopping
 from classwise.core.version import __version__
@@ -63,6 +63,7 @@ app.command()(results.show)
 app.command()(results.compare)
 app.command()(results.figure)
 app.command()(results.report)
+app.add_typer(leaderboard.app, name="leaderboard")
 app.command()(demo.demo)
 app.command()(training.train)
 app.command()(repair.repair)

@@ -48,7 +48,7 @@ def _printed(board: Leaderboard) -> pd.DataFrame:
     for number, one in enumerate(board.divisions, 1):
         if one.attack == CLEAN:
             continue
-        rows = beside(one.data, one.norm, one.eps, one.kinds)
+        rows = beside(one.data, int(one.classes.iloc[0].notna().sum()), one.norm, one.eps, one.kinds)
         names = one.classes.columns
         named = [None if pd.isna(place) else str(names[int(place)]) for place in rows["worst_class"]]
         found.append(rows.assign(division=number, worst_class=named))

@@ -26,6 +26,7 @@ COLUMNS = [
     "cv", "mcd", "classes",
 ]  # fmt: skip
 _SAME_RADIUS = 0.02  # 0.031 is how tian2021 writes 8/255
+_SIZES = {"cifar10": 10, "cifar100": 100}
 _DATA = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100"}
 _ATTACKS = {"pgd100": "pgd", "cw": "margin_pgd", "autoattack": "autoattack", "cw_inf": "cw"}
 
@@ -43,14 +44,16 @@ def worst_classes() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def beside(data: str, norm: str, eps: float, attacks: Sequence[str]) -> pd.DataFrame:
+def beside(data: str, classes: int, norm: str, eps: float, attacks: Sequence[str]) -> pd.DataFrame:
     """The printed rows to be shown beside models audited so: of the same data, norm and radius under the same kind of
-    attack, though its steps may differ. Beside the worst case over several attacks only AutoAttack's stand."""
+    attack, though its steps may differ. Beside the worst case over several attacks only AutoAttack's stand; beside an
+    audit of some of the `classes`, whose worst is another question, none."""
     kinds = {name.partition(":")[0].partition("-")[0] for name in attacks}
     kinds = kinds if len(kinds) == 1 else kinds & {"autoattack"}
     rows = worst_classes()
     near = (rows["eps"] - eps).abs() <= _SAME_RADIUS * eps
     name = data.partition(":")[0]
+    near &= classes == _SIZES.get(name)
     return rows[(rows["data"] == name) & (rows["norm"] == norm) & near & rows["kind"].isin(kinds)]
 
 

@@ -33,10 +33,12 @@ def p_better(one: Array, other: Array, label: Array) -> float:
     """
     classes = np.unique(label, return_inverse=True)[1].reshape(-1)
     n, mine, theirs, only_mine, only_theirs = (
-        np.bincount(classes, weights=chosen, minlength=classes.max() + 1)
-        for chosen in (np.ones(len(classes)), one, other, one & ~other, other & ~one)
+        np.bincount(classes[chosen], minlength=classes.max() + 1)
+        for chosen in (np.ones_like(one), one, other, one & ~other, other & ~one)
     )
-    paired = special.bdtr(only_theirs, only_mine + only_theirs, 0.5)  # P(at most so few pairs are the other's)
+    paired = special.bdtr(
+        only_theirs.astype(float), only_mine + only_theirs, 0.5
+    )  # P(at most so few pairs are the other's)
     lowest = int(np.argmin(theirs / n))
     unpaired = stats.hypergeom.sf(mine - 1, n + n[lowest], mine + theirs[lowest], n)
     unpaired[lowest] = 1.0  # the same images

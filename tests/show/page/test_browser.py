@@ -5,65 +5,15 @@ Needs Chromium with its driver, selenium, and axe-core-python (axe-core itself i
 
 from __future__ import annotations
 
-import importlib.resources
-import json
-import os
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+
+from browser import click, opened, press, requests, serious, texts, write_into
+from classwise.show.page import build as build_page
 from page_runs import NAMES, SCRIPT, write_run, write_training
 
-from classwise.show.page import build as build_page
-
 pytestmark = pytest.mark.browser
-
-_CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
-    "--window-size=1280,900",
-)
-
-
-def start(profile: Path) -> Any:
-    """A headless browser that reaches no host; skips, or fails if one is required, where there is none."""
-    browser = next(filter(None, map(shutil.which, _CHROMIUM)), None)
-    chauffeur = shutil.which("chromedriver")
-    try:
-        from selenium import webdriver
-    except ImportError:
-        webdriver = None
-    if not (browser and chauffeur and webdriver):
-        reason = f"a browser test needs Chromium ({browser}), chromedriver ({chauffeur}) and selenium ({webdriver})"
-        if os.environ.get("CLASSWISE_REQUIRE_BROWSER") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    options = webdriver.ChromeOptions()
-    for flag in (*_FLAGS, f"--user-data-dir={profile}"):
-        options.add_argument(flag)
-    options.binary_location = browser
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    return webdriver.Chrome(options=options, service=webdriver.ChromeService(chauffeur))
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    driver = start(tmp_path_factory.mktemp("profile"))
-    driver.execute_cdp_cmd("Network.enable", {})
-    offline = {"offline": True, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
-    driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture(scope="module")
@@ -88,48 +38,14 @@ def page(browser: Any, address: str) -> Any:
     return opened(browser, address)
 
 
-def opened(browser: Any, address: str) -> Any:
-    """The page as it is first seen: nothing kept from the test before."""
-    browser.get("about:blank")
-    browser.get_log("browser")
-    browser.get_log("performance")
-    browser.get(address)
-    browser.execute_script("try { localStorage.clear() } catch (error) {}")
-    return browser
-
-
-def texts(page: Any, selector: str) -> list[str]:
-    found: list[str] = page.execute_script(
-        "return [...document.querySelectorAll(arguments[0])].map((e) => e.textContent.trim())", selector
-    )
-    return found
-
-
 def classes(page: Any) -> list[str]:
     return [name.removesuffix(" worst") for name in texts(page, "#class-body th")]
-
-
-def click(page: Any, selector: str) -> None:
-    page.execute_script("document.querySelector(arguments[0]).click()", selector)
-
-
-def write_into(page: Any, selector: str, text: str) -> None:
-    field = page.find_element("css selector", selector)
-    field.clear()
-    field.send_keys(text)
-
-
-def press(page: Any, *keys: str) -> None:
-    page.switch_to.active_element.send_keys(*keys)
 
 
 def test_no_error_and_no_request(page: Any) -> None:
     assert page.execute_script("return document.documentElement.classList.contains('ready')")
     assert page.get_log("browser") == []
-    sent = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
-    asked = [
-        message["params"]["request"]["url"] for message in sent if message["method"] == "Network.requestWillBeSent"
-    ]
+    asked = requests(page)
     assert asked
     assert all(url.startswith(("file:", "data:")) for url in asked)
 
@@ -234,23 +150,12 @@ def test_a_name_with_markup_is_only_a_name(page: Any) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_serious(page: Any, theme: str) -> None:
-    axe = pytest.importorskip("axe_core_python")
     if theme == "dark":
         click(page, "#theme")
     click(page, "#errors-list button")
-    found = []
-    for dialog in ("open", "closed"):
-        if dialog == "closed":
-            click(page, "#cell-close")
-        page.execute_script((importlib.resources.files(axe) / "axe.min.js").read_text(encoding="utf-8"))
-        result = page.execute_async_script("const done = arguments[0]; axe.run().then(done)")
-        found += [
-            (dialog, violation["id"], violation["nodes"][0]["html"][:200])
-            for violation in result["violations"]
-            if violation["impact"] in ("serious", "critical")
-        ]
-        assert len(result["passes"]) > 20
-    assert found == []
+    assert serious(page) == []
+    click(page, "#cell-close")
+    assert serious(page) == []
 
 
 def test_many_classes_stay_usable(browser: Any, large: str) -> None:

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from page_runs import write_run
-
 from classwise.core.run_config import write_config
 from classwise.results.audit_result import Audit
+from page_runs import write_run
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
