@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from classwise.core.errors import UserError
 from classwise.results.audit_result import Audit
@@ -36,20 +37,34 @@ def test_an_honest_submission(submitted: Audit) -> None:
     result = compare("mine", submitted, again(submitted, PART))
     assert result.passed
     assert result.counts == {"same": 100, "tie": 0, "clean": 0, "found here": 0, "not repeated": 0}
-    assert str(result) == "mine holds: 100 of 100 images audited again under pgd-20 agree."
+    assert result.sentences()[0] == "mine holds: 100 of 100 images audited again under pgd-20 agree."
+    assert result.claimed() == ("cat", pytest.approx(1 - 0.05 ** (1 / 50)))  # none of 50 cats was found here
     assert result.by_class()["n"].tolist() == [50, 50]
 
 
 def test_robust_rows_that_are_broken_here(submitted: Audit, audit_of: Make) -> None:
-    """The submission claims 40 cats; here 36 are robust, so that 2 of the 4 rows too many are in the part."""
-    honest = again(audit_of({"pgd-20": [36, 60]}, SUPPORT, NAMES), PART)
+    """The submission claims 40 cats; here 30 are robust, so that 5 of the 10 rows too many are in the part."""
+    honest = again(audit_of({"pgd-20": [30, 60]}, SUPPORT, NAMES), PART)
     result = compare("mine", submitted, honest)
-    assert (result.counts["found here"], result.allowed, result.passed) == (2, 0, False)
-    assert result.differing()["index"].tolist() == [36, 38]
-    assert "Images 36 (cat), 38 (cat)." in str(result)
-    assert result.by_class()["found here"].tolist() == [2, 0]
-    assert compare("mine", submitted, honest, tolerance=0.02).passed
-    assert not compare("mine", submitted, honest, tolerance=0.019).passed
+    assert (result.counts["found here"], result.passed) == (5, False)
+    assert result.differing()["index"].tolist() == [30, 32, 34, 36, 38]
+    assert "more than rounding explains in cat" in str(result)
+    assert "Images 30 (cat), 32 (cat)," in str(result)
+    assert result.by_class()["found here"].tolist() == [5, 0]
+
+
+def test_rounding_explains_some_but_not_in_one_class_alone(submitted: Audit, audit_of: Make) -> None:
+    """Of 100 images at a rate of 2% up to 5 are chance (P(X > 5) = 0.015), of 50 in one of two classes up to 3."""
+    assert [int(stats.binom.ppf(0.95, 100, 0.02)), int(stats.binom.ppf(0.975, 50, 0.02))] == [5, 3]
+    spread = again(audit_of({"pgd-20": [36, 58]}, SUPPORT, NAMES), PART)
+    result = compare("mine", submitted, spread, tolerance=0.02)
+    assert (result.counts["found here"], result.allowed, result.passed) == (3, 5, True)
+    assert not compare("mine", submitted, spread).passed
+    alone = again(audit_of({"pgd-20": [32, 60]}, SUPPORT, NAMES), PART)
+    result = compare("mine", submitted, alone, tolerance=0.02)
+    assert (result.counts["found here"], result.too_many, result.passed) == (4, ("cat",), False)
+    strict = compare("mine", submitted, again(audit_of({"pgd-20": [38, 60]}, SUPPORT, NAMES), PART), tolerance=0)
+    assert (strict.counts["found here"], strict.passed) == (1, False)
 
 
 def test_broken_rows_that_are_robust_here_do_not_count(submitted: Audit, audit_of: Make) -> None:

@@ -54,7 +54,7 @@ def verify(
     batch_size, workers, progress.
     """
     stored, name = Audit.load(run), Path(run).resolve().name
-    check_keys(settings, _SETTINGS, "a verification")
+    check_keys(settings, dict.fromkeys(_SETTINGS), "a verification")
     drawn = secrets.randbelow(2**31) if seed is None else seed
     given = {"model": model, "data": data, **settings}
     leave = [key for key in _REPLACED if given.get(key) is not None]

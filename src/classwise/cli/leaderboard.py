@@ -82,7 +82,7 @@ def verify(
     data: Annotated[str | None, typer.Option("--data", "-d", help="Its data set. [default: the one the run names]")] = None,
     per_class: Annotated[int, typer.Option("--per-class", help="Random images of each class to audit again.")] = 20,
     seed: Annotated[int | None, typer.Option("--seed", help="By which images are drawn. [default: one that nobody knows]")] = None,
-    tolerance: Annotated[float, typer.Option("--tolerance", help="Share of images that rounding may break here only.")] = 0.005,
+    tolerance: Annotated[float, typer.Option("--tolerance", help="Share of images that rounding may break here only.")] = 0.001,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write every image as CSV.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     **given: Any,

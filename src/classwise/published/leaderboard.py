@@ -50,7 +50,8 @@ def _printed(board: Leaderboard) -> pd.DataFrame:
             continue
         rows = beside(one.data, int(one.classes.iloc[0].notna().sum()), one.norm, one.eps, one.kinds)
         names = one.classes.columns
-        named = [None if pd.isna(place) else str(names[int(place)]) for place in rows["worst_class"]]
+        known = [None if pd.isna(place) else str(names[int(place)]) for place in rows["worst_class"]]
+        named = pd.Series(known, index=rows.index, dtype=object)
         found.append(rows.assign(division=number, worst_class=named))
     filled = [rows for rows in found if len(rows)]
     return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=[*COLUMNS, "division"])

@@ -138,7 +138,13 @@ def of(
 
 
 def _with_place(number: int, one: Division) -> pd.DataFrame:
-    place = {"division": number, "data": one.data, "norm": one.norm, "eps": one.eps, "attack": " + ".join(one.kinds)}
+    place: dict[str, Any] = {
+        "division": number,
+        "data": one.data,
+        "norm": one.norm,
+        "eps": one.eps,
+        "attack": " + ".join(one.kinds),
+    }
     table = one.rows.copy()
     for at, (key, value) in enumerate({**place, "images": one.images}.items()):
         table.insert(at, key, value)

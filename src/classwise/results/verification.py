@@ -9,26 +9,30 @@ Each image is one of
     not repeated   broken in the submission only; it takes nothing it has not got, so that does not count
 
 Other processors and batch sizes round differently, and an attack of many steps can carry that to the other side of a
-decision: in both directions alike. So a share of the images may be found here, and no clean prediction may differ.
+decision. So a small share τ of the images, the tolerance, may be found here by rounding, and no clean prediction may
+differ. A submission does not hold if more are found here than X ~ Binomial(n, τ) explains at the level 0.05: of all
+images or, Bonferroni over the classes, of the images of any one class.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError
-from classwise.core.format import fixed, listed
+from classwise.core.format import listed, percent
 from classwise.core.records import CLEAN, WORST_CASE, Array, Records
 from classwise.results.audit_result import Audit, json_rows
+from classwise.stats import intervals
 
-TOLERANCE = 0.005
+TOLERANCE = 0.001
+_LEVEL = 0.05  # of calling rounding a claim too much
 _TIE = 1e-3  # difference of two probabilities that rounding may bridge
 KINDS = ("same", "tie", "clean", "found here", "not repeated")
 
@@ -51,7 +55,7 @@ class Verification:
 
     def __post_init__(self) -> None:
         if not 0 <= self.tolerance < 1:
-            raise UserError(f"tolerance must be at least 0 and below 1, such as 0.005; got {self.tolerance:g}.")
+            raise UserError(f"tolerance must be at least 0 and below 1, such as 0.001; got {self.tolerance:g}.")
 
     @property
     def counts(self) -> dict[str, int]:
@@ -60,23 +64,39 @@ class Verification:
 
     @property
     def allowed(self) -> int:
-        """How many images may be found here."""
-        return math.floor(self.tolerance * len(self.rows))
+        """How many of all images rounding may have broken here."""
+        return _most(len(self.rows), self.tolerance, _LEVEL)
+
+    @property
+    def too_many(self) -> tuple[str, ...]:
+        """The classes in which more images are found here than rounding explains."""
+        classes = self.by_class()
+        level = _LEVEL / max(len(classes), 1)
+        found = zip(classes["class"], classes["n"], classes["found here"], strict=True)
+        return tuple(str(name) for name, n, count in found if count > _most(n, self.tolerance, level))
 
     @property
     def passed(self) -> bool:
-        return not self.wrong and self.counts["clean"] == 0 and self.counts["found here"] <= self.allowed
+        counts = self.counts
+        return not (self.wrong or counts["clean"] or counts["found here"] > self.allowed or self.too_many)
+
+    def claimed(self) -> tuple[str, float]:
+        """The class that is the worst in the submission's part, and the largest share of its images that may be claimed
+        too much, at 95% confidence."""
+        classes = self.by_class()
+        row = classes.iloc[int(classes["robust"].to_numpy(dtype=float).argmin())]
+        _, high = intervals.bounds(np.array([row["found here"]]), np.array([row["n"]]), 0.9, "exact")
+        return str(row["class"]), float(high[0])
 
     def by_class(self) -> pd.DataFrame:
         """One row per class: class, n, robust (in the submission), robust_again, and the images that became what."""
         own = self.rows.groupby("class", sort=False, observed=True)
-        columns = {
-            "n": own.size(),
-            "robust": 1 - own["broken"].mean(),
-            "robust_again": 1 - own["broken_again"].mean(),
-            **{kind: own["outcome"].agg(lambda found, kind=kind: int((found == kind).sum())) for kind in KINDS[1:]},
-        }
-        return pd.DataFrame(columns).reset_index()
+        table = pd.DataFrame(
+            {"n": own.size(), "robust": 1 - own["broken"].mean(), "robust_again": 1 - own["broken_again"].mean()}
+        )
+        for kind in KINDS[1:]:
+            table[kind] = (self.rows["outcome"] == kind).groupby(self.rows["class"], sort=False, observed=True).sum()
+        return table.reset_index()
 
     def differing(self) -> pd.DataFrame:
         """The images that are not the same."""
@@ -94,15 +114,21 @@ class Verification:
         if counts["clean"]:
             found.append(f"{counts['clean']:,} clean predictions differ; all must be equal. {self._which('clean')}")
         if counts["found here"]:
-            share = fixed(100 * self.tolerance, 1)
+            beyond = f", more than rounding explains in {listed(self.too_many)}" if self.too_many else ""
             found.append(
-                f"{counts['found here']:,} images are broken here and robust in the submission; rounding may explain "
-                f"{self.allowed:,} ({share}%). {self._which('found here')}"
+                f"{counts['found here']:,} images are broken here and robust in the submission{beyond}; rounding "
+                f"explains up to {self.allowed:,} of {total:,}. {self._which('found here')}"
             )
         if counts["not repeated"]:
             found.append(f"{counts['not repeated']:,} images are broken in the submission only, which does not count.")
         if counts["tie"]:
             found.append(f"{counts['tie']:,} clean predictions differ by a tie, which does not count.")
+        if self.passed:
+            worst, share = self.claimed()
+            found.append(
+                f"At 95% confidence at most {percent(share)} of the images of {worst}, the worst class here, are "
+                "claimed too much; --per-class lowers that."
+            )
         return found
 
     def _which(self, kind: str) -> str:
@@ -170,6 +196,11 @@ def refused(name: str, stored: Audit, wrong: Sequence[str], tolerance: float, se
     return Verification(
         name=name, attack=stored.headline, rows=rows, wrong=tuple(wrong), tolerance=tolerance, seed=seed
     )
+
+
+def _most(n: int, tolerance: float, level: float) -> int:
+    """The most of n images that chance breaks at this rate, but for a probability of at most `level`."""
+    return int(stats.binom.ppf(1 - level, n, tolerance)) if n and tolerance else 0
 
 
 def _part(rows: Records, again: Audit) -> Records:

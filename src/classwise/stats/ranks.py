@@ -40,7 +40,7 @@ def p_better(one: Array, other: Array, label: Array) -> float:
         only_theirs.astype(float), only_mine + only_theirs, 0.5
     )  # P(at most so few pairs are the other's)
     lowest = int(np.argmin(theirs / n))
-    unpaired = stats.hypergeom.sf(mine - 1, n + n[lowest], mine + theirs[lowest], n)
+    unpaired = np.asarray(stats.hypergeom.sf(mine - 1, n + n[lowest], mine + theirs[lowest], n))
     unpaired[lowest] = 1.0  # the same images
     return float(np.minimum(1.0, len(n) * np.minimum(paired, unpaired)).max())
 
