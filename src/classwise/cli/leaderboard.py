@@ -66,7 +66,7 @@ def build(
         if out.exists() and not out.is_dir():
             raise UserError(f"{out} is a file; --out must be a folder.")
         notes = Console(stderr=True)
-        given = {"out": str(out), "attack": attack, "common": common or None, "title": title}
+        given: dict[str, Any] = {"out": str(out), "attack": attack, "common": common or None, "title": title}
         given |= {"confidence": confidence} if confidence != 0.95 else {}
         given |= {"printed": False} if printed is False else {}
         words = ["classwise", "leaderboard", *runs, *commands.words(given)]

@@ -140,7 +140,7 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
         ],
         "images": pool.images,
     }
-    context = {
+    context: dict[str, Any] = {
         "title": title,
         "command": command,
         "runs": [
@@ -151,8 +151,8 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
         "trainings": trainings,
         "repairs": {name: sections.repair(repair) for name, repair in runs.repairs.items()},
         "comparison": sections.comparison(runs.audits, base),
+        "sections": _shown_sections(runs, drawn),
     }
-    context["sections"] = _shown_sections(runs, drawn)
     return document.render("page.html", _SCRIPTS, payload, **context)
 
 
