@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import astuple
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +22,11 @@ import classwise
 from classwise import attacks, metrics, published, studies
 from classwise import methods as training_methods
 from classwise.cli import main as command_line
+from classwise.models import zoo
+from classwise.results.leaderboard import Leaderboard
 from classwise.show import figures, tables
+from classwise.show import leaderboard as board_text
+from classwise.show.page import board as board_page
 
 PLACE = re.compile(r"<!-- made from the source: (\w+) -->")
 
@@ -29,6 +34,11 @@ PLACE = re.compile(r"<!-- made from the source: (\w+) -->")
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """A page with its generated part in place."""
     return PLACE.sub(lambda match: SECTIONS[match[1]](), markdown)
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """The leaderboard of the zoo as its own page, with a report for each model, in board/ of the site."""
+    board_page.build(zoo_board(), Path(config["site_dir"]) / "board", "Leaderboard of the zoo")
 
 
 def attack_list() -> str:
@@ -101,11 +111,22 @@ def published_list() -> str:
     return "\n\n".join(parts)
 
 
+def zoo_board() -> Leaderboard:
+    """The models of the shipped zoo, ranked."""
+    return classwise.leaderboard([zoo.home()])
+
+
+def board_list() -> str:
+    """The divisions of the zoo's board as tables."""
+    return re.sub(r"^## ", "### ", board_text.markdown(zoo_board()), flags=re.MULTILINE)
+
+
 SECTIONS: dict[str, Callable[[], str]] = {
     "api": name_list,
     "attacks": attack_list,
     "cli": command_list,
     "figures": figure_list,
+    "leaderboard": board_list,
     "methods": method_list,
     "metrics": metric_list,
     "published": published_list,

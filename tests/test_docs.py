@@ -142,6 +142,16 @@ def test_the_reference_holds_every_command_and_option(generate: dict[str, Any]) 
             assert all(option in page for option in parameter.opts), (name, parameter.name)
 
 
+@pytest.mark.slow
+def test_the_site_holds_the_board_of_the_zoo(generate: dict[str, Any], tmp_path: Path) -> None:
+    generate["on_post_build"](config={"site_dir": str(tmp_path)})
+    page = (tmp_path / "board" / "index.html").read_text(encoding="utf-8")
+    reports = set(re.findall(r'href="(reports/[^"]+)"', page))
+    assert reports
+    assert all((tmp_path / "board" / report).is_file() for report in reports)
+    assert "### digits, linf 0.15" in generate["SECTIONS"]["leaderboard"]()
+
+
 def test_the_reference_holds_the_public_names(generate: dict[str, Any]) -> None:
     page = generate["SECTIONS"]["api"]()
     names = re.findall(r"^## `(\w+)`", page, flags=re.MULTILINE)

@@ -20,6 +20,7 @@ from classwise.core.errors import UserError
 from classwise.core.meta import AttackInfo
 from classwise.core.storage import file_digest
 from classwise.metrics import worst
+from classwise.models import zoo
 from classwise.results.audit_result import Audit
 from classwise.show import leaderboard as board_text
 
@@ -237,6 +238,12 @@ class TestTrainings:
         table = cw.leaderboard([tmp_path / "zoo"]).table().set_index("name")
         assert sorted(table.index) == ["cifar10/resnet16/trades-0", "cifar10/resnet16/wat-0"]
         assert table.loc["cifar10/resnet16/wat-0", ["method", "training_seconds"]].tolist() == ["wat", 30]
+
+    def test_the_shipped_zoo(self) -> None:
+        table = cw.leaderboard([zoo.home()]).table().set_index("name")
+        assert {name.partition(" (")[0] for name in table.index} == {*zoo.names()}  # (AUDIT) where one has several
+        assert table.loc["digits/resnet16/wat-0", "method"] == "wat"
+        assert (table["training_seconds"] > 0).all()
 
     @pytest.mark.parametrize(
         ("run", "why"), [("nothing", "not a folder"), ("empty", "no finished audit"), ("x*y", "no folder matches")]
