@@ -123,6 +123,7 @@ def render(board: Leaderboard, title: str, command: str, links: Mapping[str, str
         payload,
         ["board.css"],
         title=title,
+        sections=[("models", "Models"), ("about", "About this board")],
         verdict=_verdict(board),
         numbers=_figures(board),
         columns=COLUMNS,
