@@ -6,6 +6,7 @@ percent², a class without examples is NaN and does not count, and a number that
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -46,7 +47,9 @@ names, describe, usage = _REGISTRY.names, _REGISTRY.describe, _REGISTRY.usage
 def find(name: str) -> Metric:
     """The metric of that name, with how it is shown."""
     found = _REGISTRY.find(name)
-    return Metric(name, found.object, found.get("SHOWN") or Shown(title=name.rpartition(":")[2]))
+    shown = found.get("SHOWN") or Shown(title=name.rpartition(":")[2])
+    of = found.get("of") if name in names() else None
+    return Metric(name, found.object, shown, of if of and next(iter(inspect.signature(of).parameters)) == "accuracies" else None)
 
 
 def shown(place: Place, besides: Sequence[str] = ()) -> list[Metric]:

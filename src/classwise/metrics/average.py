@@ -14,13 +14,18 @@ import numpy as np
 from classwise.core.records import Records
 from classwise.metrics import accuracy
 from classwise.metrics.metric import Shown
-from classwise.stats.intervals import Estimate
+from classwise.stats.intervals import Array, Estimate
 
 SHOWN = Shown(title="average", where=("gate",), unit="share")
 
 
 def compute(records: Records) -> float:
-    return float(accuracy.seen(records).mean())
+    return of(accuracy.seen(records))
+
+
+def of(accuracies: Array) -> float:
+    """The mean of class accuracies, in any unit."""
+    return float(accuracies.mean())
 
 
 def estimate(records: Records, confidence: float = 0.95) -> Estimate:

@@ -11,7 +11,7 @@ from classwise.metrics import accuracy
 from classwise.metrics.metric import Shown
 from classwise.stats.intervals import Array
 
-SHOWN = Shown(title="CV (%²)", where=("terminal", "gate"))
+SHOWN = Shown(title="CV (%²)", where=("terminal", "gate"), best="lowest")
 
 
 def compute(records: Records) -> float:

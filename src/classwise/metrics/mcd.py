@@ -39,4 +39,5 @@ SHOWN = Shown(
     caption="points from best to worst class",
     names=("gap", "mcd"),
     estimate=estimate,
+    best="lowest",
 )

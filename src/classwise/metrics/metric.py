@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from classwise.core.errors import UserError
-from classwise.core.format import distance, fixed, percent
-from classwise.core.records import Records
+from classwise.core.format import distance, fixed, percent, points
+from classwise.core.records import Array, Records
 
 Place = Literal["terminal", "page", "gate"]
 
@@ -19,7 +19,7 @@ class Shown:
     """title: the header of its column. where: the terminal's overview, the page's first numbers, requirements.
     unit: a share is written 18.3%, points (a difference of shares) 18.3, a number as it is. caption: what the page says
     under it, by default the title. names: what requirements call it, the first in messages; by default its own name.
-    estimate: the metric with its interval, where `compute` gives the value alone.
+    estimate: the metric with its interval, where `compute` gives the value alone. best: which end of it is better.
     """
 
     title: str
@@ -29,15 +29,30 @@ class Shown:
     caption: str = ""
     names: tuple[str, ...] = ()
     estimate: Callable[[Records, float], tuple[float, float, float]] | None = None
+    best: Literal["highest", "lowest"] = "highest"
+
+    def text(self, value: float) -> str:
+        """A value as a table has it."""
+        if self.unit == "number":
+            return fixed(value, self.digits)
+        return percent(value) if self.unit == "share" else distance(value)
+
+    def difference(self, value: float) -> str:
+        """A difference of two values: with its sign, of shares in percentage points."""
+        return fixed(value, self.digits, signed=True) if self.unit == "number" else points(value)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of one number: its name, the function of the records, and how it is shown."""
+    """A metric of one number: its name, the function of the records, and how it is shown.
+
+    of: the same as a function of the accuracies of the classes that have examples, where that is all it needs.
+    """
 
     name: str
     compute: Callable[..., Any]
     shown: Shown
+    of: Callable[[Array], float] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -66,7 +81,4 @@ class Metric:
 
     def written(self, records: Records) -> str:
         """The value as a table has it."""
-        value = self.estimate(records)[0]
-        if self.shown.unit == "number":
-            return fixed(value, self.shown.digits)
-        return percent(value) if self.shown.unit == "share" else distance(value)
+        return self.shown.text(self.estimate(records)[0])

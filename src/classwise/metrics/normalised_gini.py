@@ -12,7 +12,7 @@ from classwise.metrics import accuracy, gini
 from classwise.metrics.metric import Shown
 from classwise.stats.intervals import Array
 
-SHOWN = Shown(title="norm. Gini", where=("gate",), digits=3)
+SHOWN = Shown(title="norm. Gini", where=("gate",), digits=3, best="lowest")
 
 
 def compute(records: Records) -> float:

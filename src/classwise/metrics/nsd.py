@@ -12,7 +12,7 @@ from classwise.metrics import accuracy
 from classwise.metrics.metric import Shown
 from classwise.stats.intervals import Array
 
-SHOWN = Shown(title="NSD", where=("gate",), digits=3)
+SHOWN = Shown(title="NSD", where=("gate",), digits=3, best="lowest")
 
 
 def compute(records: Records) -> float:

@@ -11,7 +11,9 @@ from classwise.core.records import Records
 from classwise.metrics import mcd
 from classwise.metrics.metric import Shown
 
-SHOWN = Shown(title="RDI (%)", where=("gate",), unit="points", estimate=mcd.estimate)
+SHOWN = Shown(title="RDI (%)", where=("gate",), unit="points", estimate=mcd.estimate, best="lowest")
+
+of = mcd.of
 
 
 def compute(records: Records) -> float:

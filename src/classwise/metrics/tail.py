@@ -24,6 +24,11 @@ def compute(records: Records, k: int | None = None, fraction: float = 0.2) -> fl
     return float(lowest(accuracy.seen(records), k, fraction).mean())
 
 
+def of(accuracies: Array) -> float:
+    """The mean of the lowest fifth of class accuracies, in any unit."""
+    return float(lowest(accuracies).mean())
+
+
 def lowest(values: Array, k: int | None = None, fraction: float = 0.2) -> Array:
     """The `k` lowest of the class accuracies, or the lowest `fraction` of them if `k` is not given, in order."""
     if not 0 < fraction <= 1:

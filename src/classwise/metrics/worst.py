@@ -81,6 +81,11 @@ def compute(records: Records, interval: Interval = "exact", confidence: float = 
     )
 
 
+def of(accuracies: Array) -> float:
+    """The lowest of class accuracies, in any unit."""
+    return float(accuracies.min())
+
+
 def label(tied: Sequence[str]) -> str:
     """The classes that tie for the worst, for a table: one or two names, or how many they are."""
     return ", ".join(tied) if len(tied) <= 2 else f"{len(tied):,} classes tie"

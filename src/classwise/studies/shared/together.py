@@ -21,7 +21,8 @@ from classwise.core.per_class import PerClass
 from classwise.core.records import Records
 from classwise.metrics import accuracy
 from classwise.metrics.worst import Worst
-from classwise.stats.intervals import Array, Estimate, bounds, ratio
+from classwise.stats import resampling
+from classwise.stats.intervals import Array, Estimate, bounds
 from classwise.studies.runner.models_under_study import ModelUnderStudy
 
 DRAWS = 2000
@@ -41,14 +42,7 @@ def resampled(runs: Sequence[Records], draws: int = DRAWS, seed: int = 0) -> Arr
     A run need not contain every image; a class without images in a draw is NaN there.
     """
     right, label = _aligned(runs)
-    found = np.full((draws, len(runs), runs[0].num_classes), np.nan)
-    for which in np.unique(label).tolist():
-        own = right[label == which]
-        picked = np.random.default_rng([seed, which]).integers(len(own), size=(draws, len(own)))
-        places = picked + len(own) * np.arange(draws)[:, None]
-        times = np.bincount(places.ravel(), minlength=draws * len(own)).reshape(draws, len(own)).astype(np.float64)
-        found[:, :, which] = ratio(times @ np.nan_to_num(own), times @ np.isfinite(own))
-    return found
+    return resampling.class_accuracies(right, label, runs[0].num_classes, draws, seed)
 
 
 def interval(values: Array, confidence: float = 0.95) -> tuple[float, float]:
