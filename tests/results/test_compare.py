@@ -265,7 +265,7 @@ class TestShown:
     def test_markdown_and_latex_are_escaped(self, hostile: dict[str, Audit]) -> None:
         comparison = compare(hostile)
         assert r"| a\|b\_c | 50.0% | 52.0% +2.0  |" in comparison_text.markdown(comparison, by_class=True)
-        assert r"a\textbar{}b\_c & 50.0\% & 52.0\% +2.0" in comparison_text.latex(comparison, by_class=True)
+        assert r"a\textbar{}b\_c & 50.0\% & \textbf{52.0\% +2.0" in comparison_text.latex(comparison, by_class=True)
         assert r"\<b\>base\</b\>" in comparison_text.markdown(comparison)
 
     def test_csv_holds_the_numbers(self, hostile: dict[str, Audit]) -> None:

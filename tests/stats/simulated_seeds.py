@@ -62,7 +62,7 @@ def measured(answers: Array, draws: int = 200) -> Measured:
         values=np.stack([accuracy[:, 0], accuracy.mean(axis=1), lowest]),
         covariance=np.stack([covariance[0], covariance.sum(axis=0) / classes**2, np.cov(drawn.T)]),
         bias=np.stack([np.zeros(runs), np.zeros(runs), drawn.mean(axis=0) - lowest]),
-        least=np.full(3, 2 / (images + 2) ** 2),
+        least=np.array([1, 1 / classes, 1]) * 2 / (images + 2) ** 2,
     )
 
 
@@ -94,4 +94,8 @@ if __name__ == "__main__":
         for paired in (True, False):
             for seeds in (3, 5, 10):
                 found = coverage(setting, seeds, 1000, paired)
-                print(f"{name:25} {'paired' if paired else 'unpaired':9} {seeds:3}", *(f"{100 * x:5.1f}" for x in found), flush=True)
+                print(
+                    f"{name:25} {'paired' if paired else 'unpaired':9} {seeds:3}",
+                    *(f"{100 * x:5.1f}" for x in found),
+                    flush=True,
+                )

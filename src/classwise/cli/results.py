@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -14,6 +14,18 @@ from classwise.cli.audit import enforce, present
 from classwise.core.errors import UserError, unknown
 from classwise.core.spec import number
 from classwise.results import gate
+
+if TYPE_CHECKING:
+    from classwise.results.run_groups import Pairing
+
+
+_GROUP = (
+    "Runs of one method with several seeds: NAME=FOLDERS, such as trades='runs/trades-*' or trades=a,b; repeatable."
+)
+_CONTROL = "The group the others are compared with. [default: the first]"
+_PAIR = (
+    "Which runs of two groups are pairs: by name or position, none, or auto (by name where every run has a partner)."
+)
 
 
 def show(
@@ -57,37 +69,96 @@ def show(
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders of finished audits.")],
+    runs: Annotated[list[Path] | None, typer.Argument(help="Run folders of finished audits.")] = None,
     base: Annotated[str | None, typer.Option("--base", help="The run the others are compared with. [default: the first]")] = None,
+    group: Annotated[list[str] | None, typer.Option("--group", "-g", help=_GROUP)] = None,
+    control: Annotated[str | None, typer.Option("--control", help=_CONTROL)] = None,
+    pair: Annotated[str, typer.Option("--pair", help=_PAIR)] = "auto",
+    plan: Annotated[str | None, typer.Option("--plan", help="The differences that 3, 5 and 10 seeds would find, for a standard deviation over seeds, such as 0.01, and one over images: 0.01,0.005.")] = None,
     attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack. [default: the headline one]")] = None,
     confidence: Annotated[float | None, typer.Option("--confidence", help="Of all intervals. [default: the base's]")] = None,
+    columns: Annotated[str | None, typer.Option("--columns", help="The numbers to compare, such as clean,average,worst,cv; of groups any metric.")] = None,
+    name: Annotated[list[str] | None, typer.Option("--name", help="What to call a run, group, class or column: OLD=NEW; repeatable.")] = None,
     form: Annotated[str, typer.Option("--format", "-f", help="table, csv, latex, markdown or json.")] = "table",
     by_class: Annotated[bool, typer.Option("--by-class", help="For csv, latex and markdown: the table by class.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it into this file.")] = None,
 ) -> None:  # fmt: skip
-    """Compare audits: who is better, in which classes, and whether that is more than chance."""
+    """Compare audits, or groups of them over training seeds: who is better, in which classes, beyond chance or not."""
     from classwise.core.storage import atomic_write_text
-    from classwise.results.compare import compare as compare_runs
-    from classwise.show import comparison as shown
+    from classwise.show import comparison as of_runs
+    from classwise.show import group_comparison as of_groups
 
     forms = ("csv", "json", "latex", "markdown", "table")
     if form not in forms:
         raise unknown("format", form, forms)
-    comparison = compare_runs(runs, base, attack, confidence)
-    if form == "table":
-        if out is not None:
-            raise UserError("--out needs a --format: csv, latex, markdown or json.")
-        shown.show(comparison)
+    if form == "table" and out is not None:
+        raise UserError("--out needs a --format: csv, latex, markdown or json.")
+    if plan is not None:
+        typer.echo(of_groups.plan_text(*_plan(plan), 0.95 if confidence is None else confidence))
         return
-    markup = {"markdown": shown.markdown, "latex": shown.latex}
+    names, chosen = _names(name or []), None if columns is None else columns.split(",")
+    compared = _compared_groups(runs, base, group, control, pair, attack, confidence, chosen)
+    made: Any = compared or _compared_runs(runs or [], base, attack, confidence)
+    shown: Any = of_groups if compared else of_runs
+    more = {"names": names} | ({} if compared else {"columns": chosen})
+    if form == "table":
+        shown.show(made, **more)
+        return
     if form == "json":
-        text = json.dumps(comparison.summary(), indent=1, allow_nan=False)
+        text = json.dumps(made.summary(), indent=1, allow_nan=False)
+    elif form == "csv":
+        text = made.to_csv(by_class)
     else:
-        text = markup[form](comparison, by_class) if form in markup else comparison.to_csv(by_class)
+        text = getattr(shown, form)(made, by_class, **more)
     if out is None:
         typer.echo(text)
     else:
         atomic_write_text(out, text if text.endswith("\n") else f"{text}\n")
+
+
+def _compared_runs(runs: list[Path], base: str | None, attack: str | None, confidence: float | None) -> Any:
+    from classwise.results.compare import compare as compare_runs
+
+    return compare_runs(runs, base, attack, confidence)
+
+
+def _compared_groups(
+    runs: list[Path] | None,
+    base: str | None,
+    groups: list[str] | None,
+    control: str | None,
+    pair: str = "auto",
+    attack: str | None = None,
+    confidence: float | None = None,
+    columns: list[str] | None = None,
+) -> Any:
+    """The comparison of groups; None where there are none."""
+    from classwise.results import run_groups
+    from classwise.results.compare_groups import METRICS, compare_groups
+
+    if not groups:
+        for option, given in (("--control", control is not None), ("--pair", pair != "auto")):
+            if given:
+                raise UserError(f"{option} is about groups of runs: give --group NAME=FOLDERS, or use --base for runs.")
+        return None
+    if runs or base is not None:
+        raise UserError("give runs (with --base) or groups of runs (--group, with --control), not both.")
+    return compare_groups(
+        run_groups.parse(groups), control, attack, confidence, columns or METRICS, cast("Pairing", pair)
+    )
+
+
+def _names(texts: list[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    for old, sign, new in pairs:
+        if not (old and sign and new):
+            raise UserError(f"--name is OLD=NEW, such as cv='class variance'; got {old + sign + new!r}.")
+    return {old: new for old, _, new in pairs}
+
+
+def _plan(text: str) -> tuple[float, float]:
+    sd, _, image_sd = text.partition(",")
+    return number(sd), number(image_sd or 0)
 
 
 def figure(

@@ -49,7 +49,8 @@ def find(name: str) -> Metric:
     found = _REGISTRY.find(name)
     shown = found.get("SHOWN") or Shown(title=name.rpartition(":")[2])
     of = found.get("of") if name in names() else None
-    return Metric(name, found.object, shown, of if of and next(iter(inspect.signature(of).parameters)) == "accuracies" else None)
+    is_of_classes = of is not None and next(iter(inspect.signature(of).parameters)) == "accuracies"
+    return Metric(name, found.object, shown, of if is_of_classes else None)
 
 
 def shown(place: Place, besides: Sequence[str] = ()) -> list[Metric]:

@@ -9,9 +9,9 @@ the number of seeds that would decide it, with a power of 80%, if the true diffe
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from classwise.core.arguments import checked
 from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError, check_known
 from classwise.core.format import level as written_level
+from classwise.core.format import listed
 from classwise.core.records import CLEAN, Records
 from classwise.metrics.metric import Metric, Shown
 from classwise.results import comparable, measured, run_groups
@@ -39,9 +40,9 @@ _SHARE = Shown(title="", unit="share")  # how the accuracy of a class is written
 class GroupComparison:
     """Groups of runs against one of them, the control. Accuracies are fractions, `cv` is in percent².
 
-    pairs: for each group but the control its pairs of runs, (run, run of the control), none if it is not paired; pairing:
-    why they are, or are not. shown: how each metric is written. groups and classes: the tables, which `table` and
-    `by_class` return.
+    pairs: for each group but the control its pairs of runs, (run, run of the control), none if it is not paired.
+    pairing: why they are, or are not. shown: how each metric is written. groups and classes: the tables, which `table`
+    and `by_class` return.
     """
 
     audits: Mapping[str, Mapping[str, Audit]]
@@ -67,7 +68,7 @@ class GroupComparison:
         return self.groups.copy()
 
     def by_class(self) -> pd.DataFrame:
-        """One row per group and class, in class order; class in the place of metric, p_holm over the group's classes."""
+        """One row per group and class, in class order: class and n in the place of metric, p_holm over the classes."""
         return self.classes.copy()
 
     @property
@@ -81,8 +82,8 @@ class GroupComparison:
         return int(self.groups["p"].notna().sum())
 
     def sentences(self) -> list[str]:
-        """For each group but the control, what is decided and what is not; and the power that the seeds give."""
-        return [self._sentence(name) for name in self.pairs] + [self._power()]
+        """For each group but the control, its pairs, what is decided and what is not; and the power of the seeds."""
+        return [*map(self._sentence, self.pairs), *map(self._pairs, self.pairs), self._power()]
 
     def summary(self) -> dict[str, Any]:
         """Everything in one JSON-ready dictionary; what is not defined is None."""
@@ -111,7 +112,11 @@ class GroupComparison:
     def _sentence(self, name: str) -> str:
         rows = self.groups[self.groups["group"] == name]
         parts = [verdict_text(row, self.shown[str(row["metric"])], self.confidence) for _, row in rows.iterrows()]
-        return f"{name} against {self.control} ({self.pairing[name]}): {'; '.join(parts)}."
+        return f"{name} against {self.control}: {'; '.join(parts)}."
+
+    def _pairs(self, name: str) -> str:
+        named = [f"{run} with {other}" for run, other in self.pairs[name]]
+        return f"{name} and {self.control} are {self.pairing[name]}{f': {listed(named)}' if named else ''}."
 
     def _power(self) -> str:
         """What the seeds could have decided, which does not depend on what came out but for the variances."""
@@ -119,7 +124,9 @@ class GroupComparison:
         parts = []
         for metric, rows in tested.groupby("metric", sort=False):
             how = self.shown[str(metric)]
-            ends = (how.difference(float(end)).lstrip("+") for end in (rows["detectable"].min(), rows["detectable"].max()))
+            ends = (
+                how.difference(float(end)).lstrip("+") for end in (rows["detectable"].min(), rows["detectable"].max())
+            )
             parts.append(f"{how.title} {' to '.join(dict.fromkeys(ends))}")
         return (
             f"With these seeds and images a true difference is found with {POWER:.0%} power, all {self.tests} tests "
@@ -129,7 +136,9 @@ class GroupComparison:
 
 def verdict_text(row: pd.Series[Any], shown: Shown, confidence: float) -> str:
     """A difference with its interval and what it decides, such as worst +3.1 (95% CI −1.0 to +7.2) undecided (…)."""
-    value, low, high = (shown.difference(float(row[key])) for key in ("difference", "difference_low", "difference_high"))
+    value, low, high = (
+        shown.difference(float(row[key])) for key in ("difference", "difference_low", "difference_high")
+    )
     return f"{shown.title} {value} ({written_level(confidence)} CI {low} to {high}) {decision(row)}".lstrip()
 
 
@@ -153,8 +162,8 @@ def compare_groups(
 ) -> GroupComparison:
     """Compare groups of runs with `control` (by default the first).
 
-    groups: for each name run folders, a pattern such as ``runs/trades-*``, or audits by name; two or more runs each, all
-        of the same examples.
+    groups: for each name run folders, a pattern such as ``runs/trades-*``, or audits by name; two or more runs each,
+        all of the same examples.
     attack, confidence: as in `compare`. columns: the metrics, of which `clean` is the mean accuracy of the classes
         without an attack. Every metric is a question of its own to each group, and all are corrected for together.
     pair: "name" pairs runs whose folders differ from the others of their group in the same way, "position" in the order
@@ -245,7 +254,7 @@ def _metric(name: str) -> Metric:
 def _places(audits: Mapping[str, Mapping[str, Audit]]) -> dict[str, Array]:
     """The numbers of each group's runs among all."""
     ends = np.cumsum([0, *(len(runs) for runs in audits.values())])
-    return {name: np.arange(*pair) for name, pair in zip(audits, zip(ends, ends[1:], strict=False), strict=True)}
+    return {name: np.arange(*pair) for name, pair in zip(audits, itertools.pairwise(ends), strict=True)}
 
 
 @dataclass(frozen=True)
@@ -287,9 +296,7 @@ class _Table:
             table.loc[table.index[rows], "seeds_needed"] = found.seeds_needed(next_level[rows])
         return table
 
-    def _of_group(
-        self, kind: str, names: Sequence[str], group: str, numbers: Measured, images: Array
-    ) -> pd.DataFrame:
+    def _of_group(self, kind: str, names: Sequence[str], group: str, numbers: Measured, images: Array) -> pd.DataFrame:
         mean = numbers.mean(self.places[group])
         ends = zip(mean.interval(self.confidence), mean.share_interval(images, self.confidence), strict=True)
         low, high = (np.where(images > 0, share, plain) for plain, share in ends)

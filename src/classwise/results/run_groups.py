@@ -68,10 +68,10 @@ def read(groups: Mapping[str, Mapping[str, Audit] | Sequence[str | Path] | str |
 
 
 def pairs(groups: Mapping[str, Sequence[str]], control: str, name: str, how: Pairing) -> tuple[list[int] | None, str]:
-    """For each run of the control, the place of its partner in the other group; None if they are not paired; and why."""
+    """For each run of the control the place of its partner in the other group, None if they are not paired; and why."""
     mine, theirs = groups[control], groups[name]
     if how == "none":
-        return None, "not paired, as asked"
+        return None, "not paired, as asked for"
     if how == "position":
         if len(mine) != len(theirs):
             raise UserError(

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import html as _html
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TypeAlias
 
 import pandas as pd
 from rich.cells import cell_len
@@ -16,6 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from classwise.core.format import UNKNOWN
+
+#: Cells of a table by row and column; other names for columns, runs, groups and classes.
+Cells: TypeAlias = AbstractSet[tuple[int, int]]
+Names: TypeAlias = Mapping[str, str]
 
 _GAP = 2  # blanks between two columns on a terminal
 _LONGEST = 30  # of a name in the first column before it is broken into lines
@@ -32,6 +38,7 @@ _LATEX = {
     "²": "$^2$",
     "ρ": r"$\rho$",
     "τ": r"$\tau$",
+    "±": r"$\pm$",
 }
 
 
@@ -42,10 +49,13 @@ def markdown(table: pd.DataFrame, words: Collection[str] = ()) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (lines[0], rule, *lines[1:]))
 
 
-def latex(table: pd.DataFrame, words: Collection[str] = ()) -> str:
-    """A tabular with the rules of the package booktabs."""
+def latex(table: pd.DataFrame, words: Collection[str] = (), bold: Cells = frozenset()) -> str:
+    """A tabular with the rules of the package booktabs. bold: the cells that are, as row and column."""
     shape = "".join("l" if column in words else "r" for column in table.columns)
-    head, *body = (" & ".join(cells) + r" \\" for cells in _lines(table, _in_latex))
+    lines = [*_lines(table, _in_latex)]
+    for row, column in bold:
+        lines[row + 1][column] = rf"\textbf{{{lines[row + 1][column]}}}"
+    head, *body = (" & ".join(cells) + r" \\" for cells in lines)
     inner = "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
     return f"\\begin{{tabular}}{{{shape}}}\n{inner}\n\\end{{tabular}}\n"
 
@@ -94,6 +104,32 @@ def terminal(
                 piece.add_row(left_out, style="dim")
             piece.add_row(*(Text(line[column]) for column in chosen))
         yield piece
+
+
+def renamed(table: pd.DataFrame, words: Collection[str], names: Names | None) -> pd.DataFrame:
+    """The table with other names for its columns, and for what stands in its columns of words."""
+    if not names:
+        return table
+    columns = [
+        table.iloc[:, place].map(lambda cell: names.get(cell, cell)) if column in words else table.iloc[:, place]
+        for place, column in enumerate(table.columns)
+    ]
+    heads = [column if column in words else names.get(column, column) for column in table.columns]
+    return pd.concat(columns, axis=1).set_axis(heads, axis=1)
+
+
+def best(values: Sequence[float], end: str = "highest") -> set[int]:
+    """The places of the best of these numbers: all that tie for it, none if no two can be compared."""
+    known = [value for value in values if not pd.isna(value)]
+    if len(known) < 2:
+        return set()
+    wanted = max(known) if end == "highest" else min(known)
+    return {place for place, value in enumerate(values) if value == wanted}
+
+
+def best_of_rows(values: pd.DataFrame) -> set[tuple[int, int]]:
+    """The cells that are the highest of their row."""
+    return {(row, column) for row, cells in enumerate(values.to_numpy().tolist()) for column in best(cells)}
 
 
 def _pieces(widths: Sequence[int], room: int) -> Iterator[list[int]]:

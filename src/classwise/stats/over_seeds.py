@@ -2,8 +2,8 @@
 
 A number θ̂_r (an accuracy, the lowest class accuracy, …) of run r varies for two reasons: another seed gives another
 model, and other test images give another measurement. Every run sees the same images, so their errors of measurement
-are correlated. This is the design of a reader study in radiology, every reader reading every case: runs are the readers,
-images the cases (Obuchowski & Rockette, Communications in Statistics 1995, 24: 285-308). Let K_rt be the covariance of
+are correlated. This is the design of a reader study in radiology, in which every reader reads every case: runs are the
+readers, images the cases (Obuchowski & Rockette, Communications in Statistics 1995, 24: 285-308). Let K_rt be the covariance of
 θ̂_r and θ̂_t over draws of the images. A mean over k runs, or over the differences of k pairs of runs, has
 
     variance   s²/k + c        s² the variance over the runs, c = max(0, mean of K_rt, r ≠ t): what more seeds cannot
@@ -33,6 +33,7 @@ enough. Power at the difference that was observed is a guide to the next experim
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -82,7 +83,7 @@ class Measured:
         rows = self.values[:, runs] @ weights.T
         covariance = weights @ self.covariance[:, runs[:, None], runs] @ weights.T
         ends = np.cumsum([0, *sides])
-        parts = [slice(*pair) for pair in zip(ends, ends[1:], strict=False)]
+        parts = [slice(*pair) for pair in itertools.pairwise(ends)]
         shared = np.zeros(len(rows))
         own, spread = [], []
         for part, count in zip(parts, sides, strict=True):
@@ -131,11 +132,11 @@ class MeanOverSeeds:
 
     def variance(self) -> Array:
         """Of the mean, over seeds and images."""
-        return np.asarray(self._of_seeds().sum(axis=0) + self._fixed())
+        return np.maximum(self._of_seeds().sum(axis=0) + self.shared + self.bias**2, self.least)
 
     def on_these_models(self) -> Array:
         """The variance of the mean over images alone."""
-        return np.asarray((self.own / self.seeds).sum(axis=0) + self._fixed())
+        return np.maximum((self.own / self.seeds).sum(axis=0) + self.shared + self.bias**2, self.least)
 
     def freedom(self) -> Array:
         """Hillis's degrees of freedom; infinite where the runs do not differ."""
@@ -212,7 +213,7 @@ class MeanOverSeeds:
         return np.where(ever, many, np.where(np.isnan(self.value), np.nan, np.inf))
 
     def _chances(self, level: float | Array) -> Callable[[Array], Array]:
-        """The power as a function of the true difference: the mean of that of a known variance over its distribution."""
+        """The power as a function of the true difference: that of a known variance, averaged over its distribution."""
         spread, freedom = np.sqrt(self.variance())[:, None], np.minimum(self.freedom(), _LARGE)[:, None]
         chi = np.sqrt(special.gammaincinv(freedom / 2, (np.arange(_POINTS) + 0.5) / _POINTS) * 2 / freedom)
         beyond = self.half_width(level)[:, None] * chi
@@ -226,10 +227,6 @@ class MeanOverSeeds:
 
     def _of_seeds(self) -> Array:
         return np.asarray(self.spread / self.seeds)
-
-    def _fixed(self) -> Array:
-        """What does not shrink with the seeds."""
-        return np.asarray(np.maximum(self.shared, self.least) + self.bias**2)
 
     def _halves(self, level: float | Array) -> tuple[Array, Array]:
         """Half the width over seeds and images, and over images alone."""

@@ -79,7 +79,8 @@ def _runs(made: Comparison) -> list[dict[Any, Any]]:
     """The table of runs as text; the base has no difference from itself."""
     text = run_text(made).drop(columns="n")
     text["worst"] = text.pop("worst class") + " " + text["worst"]
-    text.loc[text["run"] == made.base, ["ρ", "overall", "p", "τ"]] = ["base", "base", "", ""]
+    corrected = next(column for column in text if column.startswith("p ("))
+    text.loc[text["run"] == made.base, ["ρ", "overall", corrected, "τ"]] = ["base", "base", "", ""]
     return text.to_dict("records")
 
 
