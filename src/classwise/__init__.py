@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from classwise.published.leaderboard import leaderboard
     from classwise.repairing.repair import repair
     from classwise.results.audit_result import Audit
+    from classwise.results.compare import compare
+    from classwise.results.compare_groups import compare_groups
     from classwise.results.leaderboard import Leaderboard
     from classwise.results.repair_result import RepairResult
     from classwise.show.figures import chart
@@ -43,6 +45,8 @@ _HOME = {
     "UserError": "classwise.core.errors",
     "chart": "classwise.show.figures",
     "audit": "classwise.auditing.audit",
+    "compare": "classwise.results.compare",
+    "compare_groups": "classwise.results.compare_groups",
     "find_worst": "classwise.auditing.find_worst",
     "leaderboard": "classwise.published.leaderboard",
     "load_data": "classwise.data:load",
@@ -63,6 +67,8 @@ __all__ = [
     "__version__",
     "audit",
     "chart",
+    "compare",
+    "compare_groups",
     "find_worst",
     "leaderboard",
     "load_data",

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from classwise.cli.audit import enforce, present
 from classwise.core.errors import UserError, unknown
-from classwise.core.spec import number
+from classwise.core.spec import items, number
 from classwise.results import gate
 
 if TYPE_CHECKING:
@@ -163,8 +163,11 @@ def _plan(text: str) -> tuple[float, float]:
 
 def figure(
     name: Annotated[str, typer.Argument(help="Which figure; see: classwise list figures.")],
-    runs: Annotated[list[Path], typer.Argument(help="Run folders of audits; of trainings for figures over epochs; of repairs and studies for theirs.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file: .pdf, .svg, .png, .html or .json.")],
+    runs: Annotated[list[Path] | None, typer.Argument(help="Run folders of audits; of trainings for figures over epochs; of repairs and studies for theirs.")] = None,
+    group: Annotated[list[str] | None, typer.Option("--group", "-g", help=_GROUP)] = None,
+    control: Annotated[str | None, typer.Option("--control", help=_CONTROL)] = None,
+    pair: Annotated[str, typer.Option("--pair", help=_PAIR)] = "auto",
     attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack, for figures of one. [default: the headline one]")] = None,
     width: Annotated[str | None, typer.Option("--width", help="column, page, slide, or a number of points.")] = None,
     change: Annotated[list[str] | None, typer.Option("--set", "-s", help="An option of the figure: key=value; repeatable.")] = None,
@@ -176,10 +179,14 @@ def figure(
     from classwise.show.page import page
 
     options: dict[str, Any] = dict(text.partition("=")[::2] for text in change or [])
-    if attack is not None:
+    kinds, runs = figures.sources(name), runs or []
+    columns = items(options["columns"]) if "columns" in options else ["worst", "average"]
+    compared = _compared_groups(runs, None, group, control, pair, attack, columns=columns)
+    if attack is not None and compared is None:
         options["attack"] = attack
-    kinds = figures.sources(name)
-    if "studies" in kinds and (len(kinds) == 1 or all(kind_of(run) == "study" for run in runs)):
+    if compared is not None:
+        chart = figures.from_groups(name, compared, **options)
+    elif "studies" in kinds and (len(kinds) == 1 or all(kind_of(run) == "study" for run in runs)):
         chart = figures.from_studies(name, frames.read(runs), **options)
     elif "repairs" in kinds:
         chart = figures.from_repairs(name, page.read(runs).repairs, **options)
@@ -191,8 +198,11 @@ def figure(
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders of audits, of trainings and of repairs.")],
+    runs: Annotated[list[Path] | None, typer.Argument(help="Run folders of audits, of trainings and of repairs.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
+    group: Annotated[list[str] | None, typer.Option("--group", "-g", help=_GROUP)] = None,
+    control: Annotated[str | None, typer.Option("--control", help=_CONTROL)] = None,
+    pair: Annotated[str, typer.Option("--pair", help=_PAIR)] = "auto",
     name: Annotated[list[str] | None, typer.Option("--name", help="What to call the runs, one for each; repeatable. [default: the folders' names]")] = None,
     title: Annotated[str | None, typer.Option("--title", help="Of the page.")] = None,
     base: Annotated[str | None, typer.Option("--base", help="The run the others are compared with. [default: the first]")] = None,
@@ -203,4 +213,5 @@ def report(
     from classwise.show.page import page
 
     room = {} if images else {"image_bytes": 0}
-    typer.echo(page.build(runs, out, name, title, base, metrics=metric or (), **room))
+    compared = _compared_groups(None, None, group, control, pair)
+    typer.echo(page.build(runs or [], out, name, title, base, metrics=metric or (), groups=compared, **room))

@@ -30,7 +30,7 @@ from classwise.results.audit_result import Audit, json_rows
 from classwise.results.run_groups import Pairing
 from classwise.stats import comparisons, intervals
 from classwise.stats.intervals import POWER, Array
-from classwise.stats.over_seeds import MOST_SEEDS, MeanOverSeeds, Measured
+from classwise.stats.over_seeds import MeanOverSeeds, Measured
 
 METRICS = (CLEAN, "average", "worst", "cv")
 _SHARE = Shown(title="", unit="share")  # how the accuracy of a class is written
@@ -147,7 +147,7 @@ def decision(row: pd.Series[Any]) -> str:
     if row["verdict"] != "undecided":
         return str(row["verdict"])
     if np.isinf(row["seeds_needed"]):
-        return f"undecided (not by {MOST_SEEDS:,} seeds: more images)"
+        return "undecided (more images)"
     return f"undecided (about {row['seeds_needed']:.0f} seeds)"
 
 

@@ -28,8 +28,13 @@ _DRAWS_OF_RECORDS = 200  # where the metric needs more than the class accuracies
 
 def of_classes(runs: Sequence[Records]) -> Measured:
     """The accuracy of every class; NaN for one without images."""
-    right, label, size = _answers(runs), runs[0].label, runs[0].num_classes
-    values, covariance = np.full((size, len(runs)), np.nan), np.full((size, len(runs), len(runs)), np.nan)
+    return of_answers(_answers(runs), runs[0].label, runs[0].num_classes)
+
+
+def of_answers(right: Array, label: Array, size: int) -> Measured:
+    """The mean answer of every class, from answers of shape (images, runs); also of differences of answers."""
+    count = right.shape[1]
+    values, covariance = np.full((size, count), np.nan), np.full((size, count, count), np.nan)
     for which in np.unique(label).tolist():
         own = right[label == which]
         values[which] = own.mean(axis=0)
@@ -43,7 +48,7 @@ def of_metric(metric: Metric, runs: Sequence[Records]) -> Measured:
     classes = of_classes(runs)
     seen = np.isfinite(classes.values[:, 0])
     if metric.of is average.of:
-        return _mean(classes, seen)
+        return mean_of(classes)
     right, label = _answers(runs), runs[0].label
     if metric.of is not None:
         drawn = resampling.class_accuracies(right, label, len(seen), _DRAWS)[:, :, seen]
@@ -70,8 +75,9 @@ def stacked(parts: Sequence[Measured]) -> Measured:
     return Measured(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in columns})
 
 
-def _mean(classes: Measured, seen: Array) -> Measured:
+def mean_of(classes: Measured) -> Measured:
     """The mean of the class accuracies, whose images are drawn independently."""
+    seen = np.isfinite(classes.values[:, 0])
     count = int(seen.sum())
     return Measured(
         values=classes.values[seen].mean(axis=0, keepdims=True),

@@ -3,8 +3,8 @@
 A number θ̂_r (an accuracy, the lowest class accuracy, …) of run r varies for two reasons: another seed gives another
 model, and other test images give another measurement. Every run sees the same images, so their errors of measurement
 are correlated. This is the design of a reader study in radiology, in which every reader reads every case: runs are the
-readers, images the cases (Obuchowski & Rockette, Communications in Statistics 1995, 24: 285-308). Let K_rt be the covariance of
-θ̂_r and θ̂_t over draws of the images. A mean over k runs, or over the differences of k pairs of runs, has
+readers, images the cases (Obuchowski & Rockette, Communications in Statistics 1995, 24: 285-308). Let K_rt be the
+covariance of θ̂_r and θ̂_t over draws of the images. A mean over k runs, or over the differences of k pairs, has
 
     variance   s²/k + c        s² the variance over the runs, c = max(0, mean of K_rt, r ≠ t): what more seeds cannot
                                average out

@@ -5,9 +5,9 @@
     figures.from_runs("confusion", {"trades": audit}, attack="pgd-20")
     figures.from_histories("epochs", {"trades": pd.read_csv("runs/trades/history.csv")})
 
-A figure's `draw` takes tables or records. So that ``classwise figure NAME FOLDER…`` can draw it, it has one of four
+A figure's `draw` takes tables or records. So that ``classwise figure NAME FOLDER…`` can draw it, it has one of five
 more: `from_runs` takes finished audits by name, `from_history` the histories of trainings, `from_repairs` finished
-repairs, and `from_study` the tables that studies left.
+repairs, `from_study` the tables that studies left, and `from_groups` a comparison of groups of runs over seeds.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import pandas as pd
 from classwise.core.errors import UserError
 from classwise.core.registry import Registry
 from classwise.results.audit_result import Audit
+from classwise.results.compare_groups import GroupComparison
 from classwise.results.repair_result import RepairResult
 from classwise.show.figures.frames import Tables
 from classwise.show.figures.style import Chart, save, styled
@@ -30,6 +31,7 @@ from classwise.show.figures.style import Chart, save, styled
 __all__ = [
     "chart",
     "describe",
+    "from_groups",
     "from_histories",
     "from_repairs",
     "from_runs",
@@ -41,14 +43,16 @@ __all__ = [
     "usage",
 ]
 
-#: What a figure is drawn from: finished audits, histories of trainings, finished repairs, or tables of studies.
-Source = Literal["audits", "histories", "repairs", "studies"]
+#: What a figure is drawn from: finished audits, histories of trainings, finished repairs, tables of studies, or groups
+#: of audits.
+Source = Literal["audits", "histories", "repairs", "studies", "groups"]
 
 _MAKERS: dict[str, Source] = {
     "from_runs": "audits",
     "from_history": "histories",
     "from_repairs": "repairs",
     "from_study": "studies",
+    "from_groups": "groups",
 }
 
 
@@ -65,7 +69,7 @@ _REGISTRY = Registry(
     functions=tuple(_MAKERS),
     given=tuple(_MAKERS.values()),
     accepts=lambda item: _source_of(item) is not None,
-    expected="a function whose first argument is audits, histories, repairs or studies",
+    expected="a function whose first argument is audits, histories, repairs, studies or groups",
 )
 names, describe, usage = _REGISTRY.names, _REGISTRY.describe, _REGISTRY.usage
 
@@ -115,7 +119,12 @@ def from_studies(name: str, studies: Mapping[str, Tables], **options: Any) -> Ch
     return _make(name, "studies", studies, options)
 
 
-def _make(name: str, asked: Source, given: Mapping[str, Any], options: Mapping[str, Any]) -> Chart:
+def from_groups(name: str, groups: GroupComparison, **options: Any) -> Chart:
+    """A figure of a comparison of groups of runs over seeds."""
+    return _make(name, "groups", groups, options)
+
+
+def _make(name: str, asked: Source, given: Any, options: Mapping[str, Any]) -> Chart:
     make = _makers(name).get(asked)
     if make is None:
         raise UserError(_instead(name, asked))
@@ -130,5 +139,6 @@ def _instead(name: str, asked: Source) -> str:
         "histories": "run folders of trainings (history.csv)",
         "repairs": "run folders of repairs (classwise repair)",
         "studies": "folders of studies (classwise study)",
+        "groups": "groups of audits (--group)",
     }
     return f"{name} is drawn from {' or '.join(folders[kind] for kind in sources(name))}, not from {folders[asked]}."

@@ -1,22 +1,27 @@
-"""Forest plot: the accuracy of each class with simultaneous confidence intervals, runs side by side.
+"""Forest plot: the accuracy of each class with simultaneous confidence intervals, runs side by side; or the difference
+of each group of runs from the control.
 
 Šidák's correction over the classes widens the Wilson intervals until all of them hold at once with the audit's
 confidence, so that any two classes may be compared at a glance. The dashed lines are the accuracies over all images.
+Of groups it shows the differences over seeds and images (`results.compare_groups`), each with its own interval, and
+beside them what a paper printed, where that is given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import altair as alt
 import pandas as pd
 
-from classwise.core.errors import UserError
+from classwise.core.errors import UserError, check_known
 from classwise.core.format import interval, level
 from classwise.core.format import percent as share
 from classwise.core.records import Records
 from classwise.metrics import accuracy, overall
 from classwise.results.audit_result import Audit
+from classwise.results.compare_groups import GroupComparison
 from classwise.show.figures.style import SHAPES, Chart, ordered, run_legend, run_scale, table, under_name, with_tooltips
 
 MOST = 30  # classes shown, unless more are asked for
@@ -113,6 +118,60 @@ def chosen_rows(first: pd.DataFrame, most: int, order: Sequence[str] | None) -> 
         return names
     top = most - most // 2
     return [*names[:top], f"… {len(names) - most} more …", *names[-(most // 2) :]]
+
+
+def from_groups(
+    groups: GroupComparison,
+    columns: tuple[str, ...] = ("worst", "average"),
+    printed: Path | None = None,
+    most: int = MOST,
+    order: tuple[str, ...] | None = None,
+) -> Chart:
+    """The difference of each group from the control, in points, a mark for each metric.
+
+    printed: a CSV file with a column `group` and one for each metric that gains in points are given for.
+    """
+    table_of, given = groups.groups, pd.DataFrame() if printed is None else _printed(printed, groups, columns)
+    frames, beside = [], []
+    for metric in columns:
+        check_known("metric of this comparison", groups.shown, metric)
+        shown = groups.shown[metric]
+        if shown.unit == "number":
+            raise UserError(f"{metric} is not in percent, so it has no place on this axis; draw shares such as worst.")
+        own = table_of[(table_of["metric"] == metric) & (table_of["group"] != groups.control)]
+        ends = {
+            end: 100 * own[f"difference{part}"] for end, part in (("value", ""), ("low", "_low"), ("high", "_high"))
+        }
+        frames.append(pd.DataFrame({"run": shown.title, "class": own["group"], "n": own["seeds"], **ends}))
+        if metric in given:
+            rest = given.dropna(subset=[metric])
+            none = {"low": float("nan"), "high": float("nan"), "n": 0}
+            beside.append(
+                pd.DataFrame({"run": f"{shown.title}, printed", "class": rest["group"], "value": rest[metric], **none})
+            )
+    title = f"difference from {groups.control} in points, with {level(groups.confidence)} CI"
+    zero = pd.DataFrame({"run": [groups.shown[columns[0]].title], "value": [0.0]})
+    names = [name for name in groups.audits if name != groups.control]
+    frame = pd.concat([*frames, *beside], ignore_index=True)
+    return dots(frame, title, domain=None, percent=False, totals=zero, most=most, order=order or names)
+
+
+def _printed(path: Path, groups: GroupComparison, columns: Sequence[str]) -> pd.DataFrame:
+    """The printed gains of the groups of a comparison."""
+    try:
+        found = pd.read_csv(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read as a CSV file ({error}).") from error
+    wanted = [metric for metric in columns if metric in found]
+    if "group" not in found or not wanted:
+        raise UserError(
+            f"{path} has the columns {', '.join(map(str, found))}; expected group, and gains in points as "
+            f"{' or '.join(columns)}."
+        )
+    check_known(f"group in {path}", [*groups.audits], *found["group"].astype(str))
+    for metric in wanted:
+        found[metric] = pd.to_numeric(found[metric], errors="coerce")
+    return found.assign(group=found["group"].astype(str))
 
 
 def from_runs(

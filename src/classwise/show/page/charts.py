@@ -18,6 +18,7 @@ import pandas as pd
 from classwise.core.csv_files import visible
 from classwise.core.errors import UserError
 from classwise.results.audit_result import Audit
+from classwise.results.compare_groups import GroupComparison
 from classwise.results.repair_result import RepairResult
 from classwise.show import figures
 from classwise.show.figures import class_state
@@ -93,6 +94,17 @@ _OF_REPAIRS = (
 )
 
 
+_OF_GROUPS = (
+    PageFigure(
+        "forest",
+        "seeds",
+        "Difference of each group from the control",
+        "Over seeds and images; an interval that does not contain 0 may still not be decided once all tests are "
+        "corrected for.",
+    ),
+)
+
+
 @dataclass(frozen=True)
 class Drawing:
     """A figure of the page, drawn; or why it could not be."""
@@ -136,9 +148,16 @@ def of_repairs(repairs: Mapping[str, RepairResult]) -> list[Drawing]:
     return drawn
 
 
-def _draw(
-    figure: PageFigure, make: Callable[..., Chart], runs: Mapping[str, Any], identifier: str | None = None
-) -> Drawing:
+def of_groups(groups: GroupComparison | None) -> list[Drawing]:
+    """The figures of a comparison over seeds, of those metrics that are in percent."""
+    if groups is None:
+        return []
+    columns = tuple(name for name, shown in groups.shown.items() if shown.unit != "number")
+    make = functools.partial(figures.from_groups, columns=columns)
+    return [_draw(figure, make, groups, f"{figure.figure}-groups") for figure in _OF_GROUPS if columns]
+
+
+def _draw(figure: PageFigure, make: Callable[..., Chart], runs: Any, identifier: str | None = None) -> Drawing:
     """The figure of these runs, or why they do not have what it needs. identifier: where there are several of it."""
     try:
         return Drawing(figure, svg=svg(make(figure.figure, runs), identifier or figure.figure))

@@ -20,6 +20,7 @@ from classwise.core.storage import atomic_write_text
 from classwise.metrics import groups
 from classwise.results import findings as rules
 from classwise.results.audit_result import Audit, unique_names
+from classwise.results.compare_groups import GroupComparison
 from classwise.results.finding import by_heading
 from classwise.results.repair_result import AFTER, BEFORE, RepairResult
 from classwise.results.training_result import TrainingResult
@@ -39,6 +40,7 @@ _SECTIONS = {
     "findings": "Warnings",
     "groups": "Groups",
     "comparison": "Comparison",
+    "seeds": "Seeds",
     "settings": "Settings",
 }
 
@@ -53,6 +55,7 @@ class Runs:
     folders: Mapping[str, Path] = field(default_factory=dict)  # of the trainings
     repairs: Mapping[str, RepairResult] = field(default_factory=dict)
     metrics: Sequence[str] = ()  # to be shown besides the usual ones
+    groups: GroupComparison | None = None
 
     @property
     def histories(self) -> dict[str, pd.DataFrame]:
@@ -75,14 +78,18 @@ def build(
     base: str | None = None,
     image_bytes: int = _IMAGE_BYTES,
     metrics: Sequence[str] = (),
+    groups: GroupComparison | None = None,
 ) -> Path:
     """Write the page of these run folders, of audits, trainings and repairs, to `out`.
 
     names: what to call the runs; by default the folders' names. base: the run the others are compared with; by default
     the first. image_bytes: room for the images of the confusion; 0 leaves them out. metrics: shown besides the usual.
+    groups: a comparison over seeds, which has a section of its own, with or without run folders.
     """
-    runs = dataclasses.replace(read(folders, names), metrics=metrics)
+    given = Runs({}) if groups is not None and not folders else read(folders, names)
+    runs = dataclasses.replace(given, metrics=metrics, groups=groups)
     extra = [word for name in metrics for word in ("--metric", name)]
+    extra += [] if groups is None else sections.group_options(groups)
     command = shlex.join(["classwise", "report", *map(str, folders), "--out", str(out), *extra])
     atomic_write_text(out, visible(render(runs, title or _title(runs), base, image_bytes, command)))
     return out
@@ -125,7 +132,7 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
     """The page as text."""
     shown, pool, kept = gallery.collect(runs.audits, image_bytes)
     found = {name: groups.compute(audit.rows()) for name, audit in runs.audits.items()}
-    drawn = [*charts.of_audits(runs.audits), *charts.of_repairs(runs.repairs)]
+    drawn = [*charts.of_audits(runs.audits), *charts.of_repairs(runs.repairs), *charts.of_groups(runs.groups)]
     trainings = [
         {
             **trained.describe(name, runs.trainings[name], runs.folders[name]),
@@ -152,6 +159,7 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
         "repairs": {name: sections.repair(repair) for name, repair in runs.repairs.items()},
         "comparison": sections.comparison(runs.audits, base),
         "sections": _shown_sections(runs, drawn),
+        "over_seeds": None if runs.groups is None else sections.over_seeds(runs.groups),
     }
     return document.render("page.html", _SCRIPTS, payload, **context)
 
@@ -184,11 +192,15 @@ def _shown_sections(runs: Runs, drawn: Sequence[charts.Drawing]) -> list[tuple[s
         there.add("training")
     if runs.repairs:
         there.add("repair")
+    if runs.groups is not None:
+        there.add("seeds")
     there = there - {"comparison"} | ({"comparison"} if len(runs.audits) > 1 else set())
     return [(anchor, name) for anchor, name in _SECTIONS.items() if anchor in there]
 
 
 def _title(runs: Runs) -> str:
+    if runs.groups is not None and not runs.audits and not runs.trainings:
+        return f"Robustness over seeds: {listed([*runs.groups.audits], 4)}"
     if runs.repairs and len(runs.audits) == 2:
         return f"Repair of the worst class: {next(iter(runs.repairs))}"
     what, names = ("Robustness by class", [*runs.audits]) if runs.audits else ("Training", [*runs.trainings])

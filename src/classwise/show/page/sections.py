@@ -15,9 +15,18 @@ from classwise.metrics.groups import Groups, Superclasses
 from classwise.results import findings as rules
 from classwise.results.audit_result import Audit
 from classwise.results.compare import Comparison, compare
+from classwise.results.compare_groups import GroupComparison
 from classwise.results.repair_result import RepairResult
 from classwise.show import repair as shown
 from classwise.show.comparison import run_text
+from classwise.show.group_comparison import (
+    WORDS,
+    class_legend,
+    class_text,
+    difference_legend,
+    difference_text,
+    group_text,
+)
 from classwise.show.page.data import attack_label
 
 _MOST_ROWS = 40  # classes of a comparison that are shown, from both ends
@@ -75,6 +84,41 @@ def comparison(audits: Mapping[str, Audit], base: str | None = None) -> dict[str
     }
 
 
+def over_seeds(made: GroupComparison) -> dict[str, Any]:
+    """Groups of runs against the control: means, differences and classes as tables of text, and what they say."""
+    tables = {
+        f"{made.title}: mean ± standard deviation over the runs": group_text(made),
+        difference_legend(made): difference_text(made),
+        class_legend(made): class_text(made),
+    }
+    ends = {caption: table if len(table) <= _MOST_ROWS else _both_ends(table) for caption, table in tables.items()}
+    return {
+        "notes": made.notes,
+        "sentences": made.sentences(),
+        "tables": [
+            {
+                "caption": caption,
+                "head": [(column, column in WORDS) for column in table.columns],
+                "rows": table.to_numpy().tolist(),
+            }
+            for caption, table in ends.items()
+        ],
+    }
+
+
+def group_options(made: GroupComparison) -> list[str]:
+    """The options of the command line that name these groups, as far as they were read from folders."""
+    words = []
+    for name, runs in made.audits.items():
+        folders = [str(audit.folder) for audit in runs.values() if audit.folder is not None]
+        words += ["--group", f"{name}={','.join(folders)}"]
+    return [*words, "--control", made.control]
+
+
+def _both_ends(table: pd.DataFrame) -> pd.DataFrame:
+    return pd.concat([table.head(_MOST_ROWS // 2), table.tail(_MOST_ROWS // 2)])
+
+
 def _runs(made: Comparison) -> list[dict[Any, Any]]:
     """The table of runs as text; the base has no difference from itself."""
     text = run_text(made).drop(columns="n")
@@ -88,7 +132,7 @@ def _against(made: Comparison, run: str, sentence: str) -> dict[str, Any]:
     """One run against the base, class by class, from the largest gain to the largest loss."""
     table = made.by_class()
     own = table[(table["run"] == run) & table["difference"].notna()].sort_values("difference", ascending=False)
-    shown = own if len(own) <= _MOST_ROWS else pd.concat([own.head(_MOST_ROWS // 2), own.tail(_MOST_ROWS // 2)])
+    shown = own if len(own) <= _MOST_ROWS else _both_ends(own)
     reach = max(float(own[["low", "high"]].abs().max().max()), 1e-9) if len(own) else 1.0
     test = "McNemar's exact test" if made.pairs[run] else "Fisher's exact test, unpaired"
     cut = "" if len(shown) == len(own) else f" The {len(shown)} classes at both ends, of {len(own)}."

@@ -5,9 +5,7 @@ A run is given as the records of each seed, all of the same images. What it chan
     d = (1/S) Σ_s (a_s − b_s)        a_s, b_s the class's accuracy with seed s
 
 With one seed the interval of d is the paired one of `metrics.difference`: it covers the choice of images, not what
-another seed would do. With several it covers both: Student's t on the variance of an image's mean over seeds, divided
-by the images, plus that of a seed's mean over images, divided by the seeds (their common part is counted twice, which
-is conservative), with Satterthwaite's degrees of freedom (1946).
+another seed would do. With several it covers both, by the method of `stats.over_seeds`.
 """
 
 from __future__ import annotations
@@ -21,8 +19,9 @@ from scipy import stats
 
 from classwise.core.records import Records
 from classwise.metrics import accuracy, average, cv, difference, mcd, rho, worst
+from classwise.results import measured
 from classwise.stats import comparisons
-from classwise.stats.intervals import Array, Estimate, ratio
+from classwise.stats.intervals import Array, Estimate
 from classwise.studies.shared.together import BOOTSTRAP, PAIRED, in_percent, interval, resampled, rhos, smallest
 from classwise.studies.shared.verdicts import LEVEL, Ruling, exceeds, falls_short, images
 
@@ -167,29 +166,10 @@ def _one_seed(base: Records, run: Records) -> pd.DataFrame:
 
 def _estimates(answers: Array, records: Records) -> pd.DataFrame:
     """value, low, high, p of each class and of their mean, over images and seeds; answers: (seeds, images)."""
-    size, seeds, label = records.num_classes, len(answers), records.label
-    n = np.bincount(label, minlength=size)
-    per_image = answers.mean(axis=0)
-    each = np.stack([ratio(np.bincount(label, row, minlength=size), n) for row in answers])
-    squares = np.bincount(label, (per_image - each.mean(axis=0)[label]) ** 2, minlength=size)
-    image = ratio(ratio(squares, n - 1), n)
-    classes = np.count_nonzero(n)
-    each = np.column_stack([each, np.nansum(each, axis=1) / classes])
-    image = np.append(image, np.nansum(image) / classes**2)
-    return _student_of_sum(each.mean(axis=0), image, np.append(n, n.sum()), each.var(axis=0, ddof=1) / seeds, seeds)
-
-
-def _student_of_sum(value: Array, image: Array, n: Array, seed: Array, seeds: int) -> pd.DataFrame:
-    """Intervals and two-sided p-values of "no effect" from the variances that images and seeds give to the mean."""
-    total = image + seed
-    with np.errstate(invalid="ignore", divide="ignore"):
-        freedom = total**2 / (image**2 / (n - 1) + seed**2 / (seeds - 1))
-        p = 2 * stats.t.sf(np.abs(value) / np.sqrt(total), freedom)
-        half = stats.t.ppf((1 + _CONFIDENCE) / 2, freedom) * np.sqrt(total)
-    steady = total == 0  # the same answer for every image and seed
-    p, half = np.where(steady, np.where(value == 0, 1.0, 0.0), p), np.where(steady, 0.0, half)
-    low, high = np.clip(value - half, -1, 1), np.clip(value + half, -1, 1)  # shares, and differences of shares
-    return pd.DataFrame({"value": value, "low": low, "high": high, "p": p})
+    classes = measured.of_answers(answers.T, records.label, records.num_classes)
+    found = measured.stacked([classes, measured.mean_of(classes)]).mean(np.arange(len(answers)))
+    low, high = (np.clip(end, -1, 1) for end in found.interval(_CONFIDENCE))  # shares, and differences of shares
+    return pd.DataFrame({"value": found.value, "low": low, "high": high, "p": found.p_value()})
 
 
 def _student(values: Array) -> tuple[float, float]:
