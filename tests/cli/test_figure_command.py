@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,10 +90,15 @@ def test_it_is_drawn_from_what_it_says(
     options = ["--set", "state=weight"] if name == "class_state" else []
     for kind in figures.sources(name):
         if kind == "studies":
-            folder = study_of("background" if name == "panels" else name)
+            given = [str(study_of("background" if name == "panels" else name))]
+        elif kind == "groups":
+            copies = {group: [tmp_path / f"{group}-{seed}" for seed in (0, 1)] for group in ("a", "b")}
+            for folder in itertools.chain(*copies.values()):
+                shutil.copytree(audited, folder)
+            given = [word for group in copies for word in ("--group", f"{group}={tmp_path}/{group}-*")]
         else:
-            folder = {"audits": audited, "repairs": repaired, "histories": models["madry"]}[kind]
-        svg = drawn([name, str(folder), *options], tmp_path / "figure.svg")
+            given = [str({"audits": audited, "repairs": repaired, "histories": models["madry"]}[kind])]
+        svg = drawn([name, *given, *options], tmp_path / "figure.svg")
         said = re.findall(r"<(?:text|tspan)[^>]*>([^<]+)<", svg)
         assert "undefined" not in svg
         assert len(said) > 4 or "<image" in svg

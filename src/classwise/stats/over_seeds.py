@@ -101,8 +101,8 @@ class Measured:
         return MeanOverSeeds(
             value=rows @ averaged,
             spread=np.array(spread),
-            own=np.maximum(own, 0),
-            shared=np.maximum(shared, 0),
+            own=np.array(own),
+            shared=shared,
             bias=self.bias[:, runs] @ weights.T @ averaged,
             least=np.zeros(len(rows)),
             seeds=np.array(sides, dtype=np.float64)[:, None],
@@ -113,8 +113,9 @@ class Measured:
 class MeanOverSeeds:
     """A mean over seeds, or a difference of two, and what it varies with; arrays have one entry per number.
 
-    value: the mean. spread: s² of each side, (sides, numbers). own: how much of s² the images explain. shared: c. bias,
-    least: as in `Measured`. seeds: the number of runs of each side, (sides, 1) or (sides, numbers); pairs are one side.
+    value: the mean. spread: s² of each side, (sides, numbers). own: how much of s² the images explain. shared: c before
+    the maximum with 0. bias, least: as in `Measured`. seeds: the number of runs of each side, (sides, 1) or (sides,
+    numbers); pairs are one side.
     """
 
     value: Array
@@ -132,7 +133,7 @@ class MeanOverSeeds:
 
     def variance(self) -> Array:
         """Of the mean, over seeds and images."""
-        return np.maximum(self._of_seeds().sum(axis=0) + self.shared + self.bias**2, self.least)
+        return np.maximum(self._of_seeds().sum(axis=0) + np.maximum(self.shared, 0) + self.bias**2, self.least)
 
     def on_these_models(self) -> Array:
         """The variance of the mean over images alone."""
