@@ -133,11 +133,13 @@ class MeanOverSeeds:
 
     def variance(self) -> Array:
         """Of the mean, over seeds and images."""
-        return np.maximum(self._of_seeds().sum(axis=0) + np.maximum(self.shared, 0) + self.bias**2, self.least)
+        return np.asarray(
+            np.maximum(self._of_seeds().sum(axis=0) + np.maximum(self.shared, 0) + self.bias**2, self.least)
+        )
 
     def on_these_models(self) -> Array:
         """The variance of the mean over images alone."""
-        return np.maximum((self.own / self.seeds).sum(axis=0) + self.shared + self.bias**2, self.least)
+        return np.asarray(np.maximum((self.own / self.seeds).sum(axis=0) + self.shared + self.bias**2, self.least))
 
     def freedom(self) -> Array:
         """Hillis's degrees of freedom; infinite where the runs do not differ."""
