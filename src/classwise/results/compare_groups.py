@@ -27,13 +27,12 @@ from classwise.core.records import CLEAN, Records
 from classwise.metrics.metric import Metric, Shown
 from classwise.results import comparable, measured, run_groups
 from classwise.results.audit_result import Audit, json_rows
+from classwise.results.group_table import GroupTable
 from classwise.results.run_groups import Pairing
-from classwise.stats import comparisons, intervals
+from classwise.stats import intervals
 from classwise.stats.intervals import POWER, Array
-from classwise.stats.over_seeds import MeanOverSeeds, Measured
 
 METRICS = (CLEAN, "average", "worst", "cv")
-_SHARE = Shown(title="", unit="share")  # how the accuracy of a class is written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +196,7 @@ def compare_groups(
     numbers = measured.stacked(
         [measured.of_metric(metric, clean if name == CLEAN else rows) for name, metric in chosen.items()]
     )
-    table = _Table(places, control, {name: pairs for name, (pairs, _) in paired.items()}, level)
+    table = GroupTable(places, control, {name: pairs for name, (pairs, _) in paired.items()}, level)
     support = np.bincount(rows[0].label, minlength=rows[0].num_classes)
     shares = np.array([metric.shown.unit == "share" for metric in chosen.values()])
     least = np.full(len(chosen), support[support > 0].min())
@@ -255,72 +254,3 @@ def _places(audits: Mapping[str, Mapping[str, Audit]]) -> dict[str, Array]:
     """The numbers of each group's runs among all."""
     ends = np.cumsum([0, *(len(runs) for runs in audits.values())])
     return {name: np.arange(*pair) for name, pair in zip(audits, itertools.pairwise(ends), strict=True)}
-
-
-@dataclass(frozen=True)
-class _Table:
-    """Makes the tables: where the runs of each group are, the control, the pairs, and the confidence."""
-
-    places: Mapping[str, Array]
-    control: str
-    paired: Mapping[str, list[int] | None]
-    confidence: float
-
-    def made(self, kind: str, names: Sequence[str], numbers: Measured, images: Array) -> pd.DataFrame:
-        """A row per group and number: means and differences. images: of each share, 0 for what is no share."""
-        return pd.concat(
-            [self._of_group(kind, names, group, numbers, images) for group in self.places], ignore_index=True
-        )
-
-    def judged(self, table: pd.DataFrame, numbers: Measured, families: Sequence[Any]) -> pd.DataFrame:
-        """The table with corrected p-values, verdicts and power; families: rows that are corrected for together."""
-        alpha, size = 1 - self.confidence, len(numbers.values)
-        table = table.assign(p_holm=np.nan, verdict="", detectable=np.nan, seeds_needed=np.nan)
-        planned, next_level = np.full(len(table), np.nan), np.full(len(table), np.nan)
-        for rows in families:
-            p = table.loc[rows, "p"].to_numpy(dtype=np.float64)
-            corrected, tests = comparisons.holm(p), int(np.isfinite(p).sum())
-            table.loc[rows, "p_holm"] = corrected
-            planned[rows] = alpha / max(tests, 1)
-            # what Holm asks of the next test once those that are decided are out of the way
-            next_level[rows] = alpha / max(tests - int((corrected < alpha).sum()), 1)
-        tested, decided = table["p"].notna(), table["p_holm"] < alpha
-        direction = np.where(table["difference"] > 0, "higher", "lower")
-        table["verdict"] = np.where(tested, np.where(decided, direction, "undecided"), "")
-        for place, group in enumerate(self.places):
-            if group == self.control:
-                continue
-            rows = slice(place * size, (place + 1) * size)
-            found = self._difference(group, numbers)
-            table.loc[table.index[rows], "detectable"] = found.detectable(planned[rows])
-            table.loc[table.index[rows], "seeds_needed"] = found.seeds_needed(next_level[rows])
-        return table
-
-    def _of_group(self, kind: str, names: Sequence[str], group: str, numbers: Measured, images: Array) -> pd.DataFrame:
-        mean = numbers.mean(self.places[group])
-        ends = zip(mean.interval(self.confidence), mean.share_interval(images, self.confidence), strict=True)
-        low, high = (np.where(images > 0, share, plain) for plain, share in ends)
-        columns = {
-            "group": group,
-            kind: names,
-            "seeds": len(self.places[group]),
-            "mean": mean.value,
-            "sd": mean.deviation,
-            "low": low,
-            "high": high,
-        }
-        return pd.DataFrame({**columns, **self._against(group, numbers)})
-
-    def _against(self, group: str, numbers: Measured) -> dict[str, Any]:
-        keys = ("difference", "difference_sd", "difference_low", "difference_high", "df", "p")
-        if group == self.control:
-            return {"paired": False, **dict.fromkeys(keys, np.nan)}
-        found = self._difference(group, numbers)
-        low, high = found.interval(self.confidence)
-        values = (found.value, found.deviation, low, high, found.freedom(), found.p_value())
-        return {"paired": self.paired[group] is not None, **dict(zip(keys, values, strict=True))}
-
-    def _difference(self, group: str, numbers: Measured) -> MeanOverSeeds:
-        partners = self.paired[group]
-        own = self.places[group] if partners is None else self.places[group][partners]
-        return numbers.difference(self.places[self.control], own, partners is not None)

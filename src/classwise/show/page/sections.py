@@ -123,7 +123,7 @@ def _runs(made: Comparison) -> list[dict[Any, Any]]:
     """The table of runs as text; the base has no difference from itself."""
     text = run_text(made).drop(columns="n")
     text["worst"] = text.pop("worst class") + " " + text["worst"]
-    corrected = next(column for column in text if column.startswith("p ("))
+    corrected = next(str(column) for column in text if str(column).startswith("p ("))
     text.loc[text["run"] == made.base, ["ρ", "overall", corrected, "τ"]] = ["base", "base", "", ""]
     return text.to_dict("records")
 
