@@ -121,6 +121,7 @@ class TestNumbers:
         one, two = (row(c, "worst", "trades") for c in (made, wide))
         assert two["difference_low"] < one["difference_low"] < one["difference_high"] < two["difference_high"]
 
+    @pytest.mark.slow
     def test_any_metric(self, groups: Groups) -> None:
         made = compare_groups(groups, columns=["mcd", "tail", "harmonic", "overall"])
         assert row(made, "mcd")["mean"] == pytest.approx(np.ptp(WAT, axis=1).mean() / 100)
@@ -137,6 +138,7 @@ class TestNumbers:
         assert dog[["mean", "difference", "p", "detectable", "seeds_needed"]].isna().all()
         assert dog["verdict"] == ""
 
+    @pytest.mark.slow
     def test_drawn_again_or_exact(self, groups: Groups) -> None:
         """The average is exact; the same number through draws of the images is near it, and so is its covariance."""
         runs = [audit.rows() for own in groups.values() for audit in own.values()]
