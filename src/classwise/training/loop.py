@@ -74,7 +74,7 @@ class Training:
 def fit(training: Training, state: TrainingState, display: ProgressDisplay) -> TrainingState:
     """Train the model in place, from `state` to the last epoch of the recipe."""
     train_step, recipe = training.train_step, training.train_step.recipe
-    method, epochs = recipe.method, recipe.train.epochs
+    method, epochs, profile = recipe.method, recipe.train.epochs, train_step.profile
     with interruptible() as stop:
         if method.validates_first and state.epoch == state.step == 0:
             state.method_state = method.update(
@@ -84,23 +84,26 @@ def fit(training: Training, state: TrainingState, display: ProgressDisplay) -> T
             begin = time.perf_counter() - state.seconds
             phase = next(phase for phase in training.phases if state.epoch < phase.until)
             if method.surveys and state.step == 0:
-                state.method_state = method.before_epoch(
-                    state.method_state, _survey(training, phase, state, display), state.epoch
-                )
+                with profile.part("survey"):
+                    surveyed = _survey(training, phase, state, display)
+                state.method_state = method.before_epoch(state.method_state, surveyed, state.epoch)
             columns = _epoch(training, phase, state, display, stop, begin)
 
             train = _records(training, phase, columns)
-            shown = _averaged(training, phase, state, display)
-            due = (state.epoch + 1) % recipe.validate.every == 0 or state.epoch + 1 == epochs
-            valid = _validate(training, shown, display) if due else None
+            with profile.part("validation"):
+                shown = _averaged(training, phase, state, display)
+                due = (state.epoch + 1) % recipe.validate.every == 0 or state.epoch + 1 == epochs
+                valid = _validate(training, shown, display) if due else None
             row = history.row(state.epoch + 1, train, valid, training.attacks, state.method_state)
             row |= {"lr": train_step.optimizer.param_groups[0]["lr"], "train_loss": float(columns["objective"].mean())}
 
-            state.method_state = method.update(state.method_state, train, valid, state.epoch + 1)
+            with profile.part("state"):
+                state.method_state = method.update(state.method_state, train, valid, state.epoch + 1)
             state.epoch, state.step, state.seconds, state.columns = state.epoch + 1, 0, 0.0, {}
-            state.history.append({**row, "seconds": round(time.perf_counter() - begin, 3)})
             if recipe.train.stop_drop is not None:
-                _check_overfitting(training, phase, state, recipe.train.stop_drop)
+                with profile.part("validation"):
+                    _check_overfitting(training, phase, state, recipe.train.stop_drop)
+            state.history.append({**row, "seconds": round(time.perf_counter() - begin, 3), **profile.take()})
             _save(training, state, shown, valid)
             display.epoch(state, valid)
             if train_step.processes.any(stop.asked, train_step.device):
@@ -123,7 +126,7 @@ def _epoch(
     records = EpochRecords(before, train_step.recipe.method.reads_probs)
     saved = time.perf_counter()
     display.begin_epoch(state.epoch, len(batches), state.step)
-    for examples in _examples(training, phase, state, batches):
+    for examples in train_step.profile.each("data", _examples(training, phase, state, batches)):
         done, count = state.step / len(batches), len(batches[state.step])
         batch, loss, state.method_state = train_step(
             examples, phase.augment, state.method_state, state.epoch, done, count

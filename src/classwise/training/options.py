@@ -56,6 +56,7 @@ class TrackingPart(Part):
     """Where else the history goes."""
 
     trackers: Sequence[str] = setting((), "tensorboard, mlflow or wandb, besides history.csv; repeatable.", option="--track", takes=list[str])
+    profile: bool = setting(False, "Print where each epoch's time goes, and store it in history.csv.")
 # fmt: on
 
 
@@ -112,6 +113,7 @@ class TrainSettings(TypedDict, total=False):
     norm: Norm | None
     device: str | torch.device | None
     trackers: Sequence[str]
+    profile: bool
     overwrite: bool
     progress: bool | None
 

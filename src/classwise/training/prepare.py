@@ -30,6 +30,7 @@ from classwise.training.checkpoint import Checkpoints
 from classwise.training.loop import PhaseData, Training
 from classwise.training.parts import Phase
 from classwise.training.processes import Processes
+from classwise.training.profile import Profile
 from classwise.training.pseudo import read_pseudo
 from classwise.training.recipe import Recipe
 from classwise.training.state import TrainingState
@@ -90,6 +91,7 @@ def prepare(
     processes: Processes,
     root: str | Path | None,
     download: bool,
+    profile: bool = False,
 ) -> tuple[Training, TrainingState]:
     """All the loop needs, and its first state; raises where the recipe does not fit data or model. Writes nothing."""
     part, method, device = chosen.train, chosen.method, next(network.parameters()).device
@@ -115,6 +117,7 @@ def prepare(
         ),
         scaler=torch.amp.GradScaler(device.type, enabled=part.amp == "float16"),
         processes=processes,
+        profile=Profile(device, profile),
         folder=TrainingFolder(folder),
         teachers=teachers,
     )

@@ -19,7 +19,7 @@ from classwise.core.format import percent
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy
 from classwise.show.terminal import bar, interactive
-from classwise.training import history
+from classwise.training import history, profile
 from classwise.training.choices import Choice
 from classwise.training.state import TrainingState
 from classwise.training.tracking import Tracker
@@ -107,8 +107,14 @@ class ProgressDisplay:
             return
         if self._live is None:
             self.console.print(Text(line(row, self.epochs)), soft_wrap=True)
+            self._times(row)
         elif self._bars is not None and valid is not None:
             self._live.update(Group(Text(line(row, self.epochs)), class_bars(valid, self.attacks), self._bars))
+            self._times(row)
+
+    def _times(self, row: history.Row) -> None:
+        if found := profile.sentence(row):
+            self.console.print(Text(f"  {found}", "dim"), soft_wrap=True)
 
 
 def choice_table(made: Sequence[Choice]) -> Table:

@@ -25,6 +25,7 @@ from classwise.training.awp import Awp
 from classwise.training.batches import Examples
 from classwise.training.optimizer import set_rate
 from classwise.training.processes import Processes
+from classwise.training.profile import Profile
 from classwise.training.recipe import Recipe
 from classwise.training.schedule import Schedule
 from classwise.training.teachers import Teacher
@@ -43,6 +44,7 @@ class TrainStep:
     synced_copy: SyncedAttackCopy
     scaler: torch.amp.GradScaler
     processes: Processes
+    profile: Profile
     folder: TrainingFolder | None = None
     teachers: Mapping[TeacherName, nn.Module] = field(default_factory=dict)
 
@@ -86,20 +88,23 @@ class TrainStep:
         """Train on this process's share of a batch of `count`; `done` is the fraction of the epoch before it. Returns
         the batch, its loss, and the method's state after it."""
         set_rate(self.optimizer, self.rate(epoch + done))
-        batch = self.prepare(examples, augment, epoch, done)
+        with self.profile.part("data"):
+            batch = self.prepare(examples, augment, epoch, done)
         method, model = self.recipe.method, self.model.train()
         share = self.processes.world / count
         batch = dataclasses.replace(batch, average=self._mean_over(len(batch.x), count), total=self.processes.total)
         with self.randomness(epoch, done):
             with self._precision():
-                batch = dataclasses.replace(batch, x_adv=method.attack(model, batch, state).detach())
-                with self._perturbed(batch, state, share, epoch + done):
+                with self.profile.part("attack"):
+                    batch = dataclasses.replace(batch, x_adv=method.attack(model, batch, state).detach())
+                with self.profile.part("outer pass"), self._perturbed(batch, state, share, epoch + done):
                     loss = method.loss(model, batch, state)
                     self._require_finite(batch, examples, loss)
                     self.optimizer.zero_grad(set_to_none=True)
                     self.scaler.scale(share * loss.value.sum()).backward()  # type: ignore[no-untyped-call]
-            self._descend()
-            with self._precision(), torch.no_grad():
+            with self.profile.part("outer pass"):
+                self._descend()
+            with self.profile.part("state"), self._precision(), torch.no_grad():
                 state = method.after_step(model, batch, state, loss)
         self.processes.same_buffers(model)
         return batch, loss, state

@@ -96,7 +96,7 @@ def train(
         # Everything that can be wrong with a recipe is an error before the folder is touched.
         training, start = prepare(
             chosen, network, kept, held_out, teachers=teachers, folder=folder, processes=processes, root=root,
-            download=download,
+            download=download, profile=how.get("profile", False),
         )  # fmt: skip
         if processes.first:
             for sentence in cautions(chosen, everything.class_names):
