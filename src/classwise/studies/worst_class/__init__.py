@@ -9,30 +9,42 @@ trained from scratch beside the base, which they are compared with.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+
 from classwise.core.errors import UserError, index_of
 from classwise.core.repair_folder import RepairFolder
-from classwise.studies.runner.graph import DeriveJob, StudyJob
+from classwise.results.audit_result import Audit
+from classwise.results.compare_groups import GroupComparison, compare_groups, verdict_text
+from classwise.show.figures import forest
+from classwise.studies.runner.graph import DeriveJob, StudyJob, job_name
 from classwise.studies.runner.models_under_study import ModelUnderStudy, from_recipe
+from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import Study
+from classwise.studies.shared.together import smallest
+from classwise.studies.shared.verdicts import images, tails
 
 _RECIPES = "protocol/cifar10"
 _METHODS = ("trades", "frl_rwrm", "csl", "wat", "cfa", "dafa", "csr", "faal", "cfol")
 _TUNED = "tuned"
 _REPAIRED = "repaired"
+_COLUMNS = ("clean", "average", "worst", "cv")
 _ALL, _STRONG = "audit", "strong"  # of all images, and under strong attacks of some
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """The models of one method, one for each seed, and what makes them. against: the group it is compared with."""
+    """The models of one method, one for each seed, and what makes them. against: the group it is compared with, itself
+    where others are compared with it."""
 
     name: str
     models: tuple[ModelUnderStudy, ...]
     makers: tuple[StudyJob, ...]
-    against: str | None = None
+    against: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +53,10 @@ class WorstClass(Study):
 
     base: the recipe that the others fine-tune. tuned: recipes that fine-tune it, of the same budget; control: the name
     of the one that the others are compared with. scratch: recipes trained from scratch, compared with the base. seeds:
-    every model is trained once with each. repair: also repair the base and every fine-tuned model by a bias;
-    keep_average: of the average a repair may cost at most this. set: settings to change in all recipes. attack: on all
-    test images, or on per_class of each class. strong: on strong_per_class of each class, 0 for none. seed: of the
-    audits.
+    every model is trained once with each. repair: also repair the base and every fine-tuned model by a bias, fitted
+    against repair_attack (by default the repair's own); keep_average: of the average it may cost at most this. set:
+    settings to change in all recipes. attack: on all test images, or on per_class of each class. strong: on
+    strong_per_class of each class, 0 for none. seed: of the audits.
     """
 
     base: str = f"{_RECIPES}/trades"
@@ -53,6 +65,7 @@ class WorstClass(Study):
     scratch: tuple[str, ...] = tuple(f"{_RECIPES}/{name}" for name in ("fast", "madry", "wat"))
     seeds: tuple[int, ...] = (0, 1, 2)
     repair: bool = True
+    repair_attack: str | None = None
     keep_average: float | None = None
     set: tuple[str, ...] = ()
     attack: tuple[str, ...] = ("pgd-20", "margin_pgd-30")
@@ -62,31 +75,28 @@ class WorstClass(Study):
     seed: int = 0
 
     def jobs(self) -> list[StudyJob]:
-        if not self.seeds:
-            raise UserError("no seed to train with: give at least one, such as --seeds 0.")
+        if len(self.seeds) < 2:
+            raise UserError("one seed says nothing about others: give at least two, such as --seeds 0,1.")
         groups = self.groups()
         audits = [audit for group in groups for model in group.models for audit in self._audits(model)]
         return [*(job for group in groups for job in group.makers), *audits]
 
     def groups(self) -> list[Group]:
         """The base, what is trained from scratch beside it, and what fine-tunes it; then the repaired models."""
-        base = self._trained(_name(self.base), self.base)
-        scratch = [self._trained(_name(recipe), recipe, against=base.name) for recipe in self.scratch]
+        name = _name(self.base)
+        base = self._trained(name, self.base, name)
+        scratch = [self._trained(_name(recipe), recipe, base.name) for recipe in self.scratch]
         control = self._control()
-        tuned = [
-            self._trained(name, recipe, base, control if name != control else base.name)
-            for recipe in self.tuned
-            for name in (f"{_name(recipe)}-{_TUNED}",)
-        ]
-        found = [base, *scratch, *tuned]
-        return [*found, *(self._repaired(group) for group in (base, *tuned) if self.repair)]
+        tuned = [self._trained(_tuned(recipe), recipe, control, base) for recipe in self.tuned]
+        repaired = [self._repaired(group) for group in (base, *tuned) if self.repair]
+        return [base, *scratch, *tuned, *repaired]
 
     def _control(self) -> str:
         """The group that fine-tuned models are compared with."""
         names = [_name(recipe) for recipe in self.tuned]
-        return f"{names[index_of(self.control, names, 'recipe of --tuned for --control')]}-{_TUNED}" if names else ""
+        return _tuned(self.tuned[index_of(self.control, names, "recipe of --tuned for --control")]) if names else ""
 
-    def _trained(self, name: str, recipe: str, base: Group | None = None, against: str | None = None) -> Group:
+    def _trained(self, name: str, recipe: str, against: str, base: Group | None = None) -> Group:
         """A recipe trained with every seed, from scratch or from the base of that seed."""
         models = []
         for place, seed in enumerate(self.seeds):
@@ -102,14 +112,20 @@ class WorstClass(Study):
             name=f"{group.name}-{_REPAIRED}",
             models=tuple(model for model, _ in found),
             makers=tuple(job for _, job in found),
-            against=group.name,
+            against=group.against,
         )
 
     def _repair(self, model: ModelUnderStudy) -> tuple[ModelUnderStudy, DeriveJob]:
         assert model.training is not None
         training = model.training
-        arguments = {"recipe": training.recipe, "changes": training.changes, "keep_average": self.keep_average}
-        job = model.derive(_REPAIRED, "classwise.studies.worst_class.repaired:repaired", **arguments)
+        job = model.derive(
+            _REPAIRED,
+            "classwise.studies.worst_class.repaired:repaired",
+            recipe=training.recipe,
+            changes=training.changes,
+            attack=self.repair_attack,
+            keep_average=self.keep_average,
+        )
         best = RepairFolder(Path(f"{{{job.name}}}")).best.as_posix()
         return replace(model, name=job.name, checkpoint=best, training=None), job
 
@@ -120,6 +136,66 @@ class WorstClass(Study):
             audits.append(model.audit(_STRONG, self.strong, **options))
         return audits
 
+    def result(self, done: Done) -> StudyResult:
+        tables, charts, claims = {}, {}, []
+        for suffix in (_ALL, _STRONG) if self.strong_per_class else (_ALL,):
+            for control, found in self._compared(done, suffix).items():
+                name = job_name(f"{control}_{suffix}")
+                tables[name], tables[f"{name}_classes"] = found.table(), found.by_class()
+                charts[f"forest_{name}"] = forest.from_groups(found)
+                claims += _claims(found)
+        return StudyResult({"costs": self._costs(done), **tables}, figures=charts, claims=claims, notes=self._notes())
+
+    def _compared(self, done: Done, suffix: str) -> dict[str, GroupComparison]:
+        """Each group that others are compared with, and the comparison with it under all attacks of these audits."""
+        families: dict[str, dict[str, dict[str, Audit]]] = {}
+        for group in self.groups():
+            audits = {
+                f"seed{seed}": done.audit(f"{model.name}-{suffix}")
+                for seed, model in zip(self.seeds, group.models, strict=True)
+            }
+            families.setdefault(group.against, {})[group.name] = audits
+        return {
+            control: compare_groups(own, control, columns=_COLUMNS, pair="name")
+            for control, own in families.items()
+            if len(own) > 1
+        }
+
+    def _costs(self, done: Done) -> pd.DataFrame:
+        """What each group took: seconds of its trainings and repairs, those of the base not counted again."""
+        rows = []
+        for group in self.groups():
+            seconds = [float((done.workspace.finished(job) or {})["seconds"]) for job in group.makers]
+            rows.append({"group": group.name, "models": len(seconds), "minutes each": float(np.mean(seconds)) / 60})
+        return pd.DataFrame(rows)
+
+    def _notes(self) -> list[str]:
+        return [
+            f"Differences are over {len(self.seeds)} seeds and the test images together (classwise compare --group); "
+            "p-values are corrected by Holm over all groups and metrics of a table.",
+            "Repairs were fitted on the images that the trainings held out; no test image was used for any choice.",
+        ]
+
+
+def _claims(found: GroupComparison) -> Iterator[Claim]:
+    """Of each group but the control, whether its worst class is more robust; the average beside it."""
+    table = found.table().set_index(["group", "metric"])
+    first = next(iter(found.audits[found.control].values()))
+    sample, test = images(smallest(first.rows())), f"seeds and images together, Holm over {found.tests} tests"
+    for name in found.pairs:
+        rows = {metric: table.loc[(name, metric)] for metric in ("worst", "average")}
+        numbers = [verdict_text(row, found.shown[metric], found.confidence) for metric, row in rows.items()]
+        p = float(rows["worst"]["p_holm"]) / 2
+        up = rows["worst"]["difference"] > 0
+        ruling = tails(p if up else 1 - p, 1 - p if up else p, test=test, sample=sample)
+        text = f"{name} has a more robust worst class than {found.control} under {found.attack}."
+        yield Claim("protocol", text, ruling, "; ".join(numbers))
+
 
 def _name(recipe: str) -> str:
     return Path(recipe).stem
+
+
+def _tuned(recipe: str) -> str:
+    """The name of the group that a recipe fine-tunes."""
+    return f"{_name(recipe)}-{_TUNED}"

@@ -20,8 +20,8 @@ def repaired(
     model: str,
     recipe: str,
     changes: Sequence[str],
-    attack: str,
-    keep_average: float | None = None,
+    attack: str | None,
+    keep_average: float | None,
 ) -> None:
     """Fit a bias on all held-out images of the recipe, which the model has not been trained on and which chose its
     epoch, and leave best.pt."""
