@@ -70,9 +70,19 @@ def importing_from(folder: Path) -> Iterator[None]:
     finally:
         sys.path.remove(str(folder))
         for name in set(sys.modules) - before:
-            origin = getattr(sys.modules[name], "__file__", None)
-            if origin and folder in Path(origin).resolve().parents and not name.startswith(_KEPT):
+            if _is_neighbour(name, folder):
                 del sys.modules[name]
+
+
+def _is_neighbour(name: str, folder: Path) -> bool:
+    """Whether a module was found in the folder itself, not in an environment or a code base somewhere below it, whose
+    modules stay: other files would import them a second time, and classes of the two would differ."""
+    top = name.partition(".")[0]
+    origin = getattr(sys.modules[name], "__file__", None)
+    if not origin or top in (_KEPT, "classwise"):
+        return False
+    path = Path(origin).resolve()
+    return folder in path.parents and Path(path.relative_to(folder).parts[0]).stem == top
 
 
 def import_file(path: Path, name: str | None = None) -> ModuleType:
