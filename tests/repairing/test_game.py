@@ -82,6 +82,18 @@ def test_the_average_is_kept() -> None:
     assert goal.choose(scores((0.1, 0.5), (0.3, 0.48))) == 0
 
 
+def test_no_class_loses_more_than_is_allowed() -> None:
+    goal = Goal(minimums={}, keep_each=0.1)
+    none = float("nan")  # a class without images
+    found = [goal.score(array(*each)) for each in ([0.1, 0.9, none], [0.3, 0.7, none], [0.2, 0.8, none])]
+    assert [goal.allowed(score, found[0]) for score in found] == [True, False, True]
+    assert goal.choose(found) == 2
+    shares = searched(goal, found[:2], lambda t: goal.score(array(0.1 + 0.2 * t, 0.9 - 0.2 * t, none)))
+    assert shares == [0.5, 0.75, 0.625]  # half of the way costs exactly as much as is allowed
+    both = Goal(minimums={}, keep_each=0.1, keep_average=0.01)
+    assert not both.allowed(both.score(array(0.1, 0.87, none)), found[0])  # within the class's limit, not the average's
+
+
 def test_minimums_are_reached_at_the_least_cost() -> None:
     goal = Goal(minimums={0: 0.2})
     found = [goal.score(array(*each)) for each in ([0.1, 0.9], [0.2, 0.6], [0.25, 0.7], [0.3, 0.5])]

@@ -59,6 +59,7 @@ class GoalPart(Part):
 
     goal: GoalName = setting("worst", "What is to be highest on the calibration images: the worst class, or the tail, the mean of the worst fifth of the classes.")
     keep_average: Fraction | None = setting(None, "Lose at most this much of the average, e.g. 0.01 for one percentage point.")
+    keep_each: Fraction | None = setting(None, "Lose at most this much of any class, e.g. 0.05 for five percentage points.")
     min: Any = setting((), "A class and the robust accuracy it must reach, cat=0.2, at the least cost of the average; repeatable.", also='Or a mapping, {"cat": 0.2}.', takes=list[str])
     front: bool = setting(False, "Also try changes in between, and show the worst class against the average.")
 
@@ -135,6 +136,7 @@ class RepairSettings(CommonSettings, total=False):
     lr: float
     goal: GoalName
     keep_average: float | None
+    keep_each: float | None
     min: Mapping[str, float] | Sequence[str]
     front: bool
     judge_attacks: Any

@@ -2,6 +2,7 @@
 
 worst, tail     the highest accuracy of the worst class, or of the worst fifth of the classes
 keep_average    only changes whose average is at most so much below that of the unchanged model
+keep_each       only changes that cost no class more than this
 min             the highest average of the changes with which every named class reaches its minimum
 
 The unchanged model is always among the candidates, so that a repair never takes what is worse on the calibration
@@ -26,20 +27,22 @@ _NEAR = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """A change by what came of it: the accuracy of the worst class, of the worst fifth, of all on average, and how much
-    the classes with a minimum lack of it, summed."""
+    """A change by what came of it: the accuracy of the worst class, of the worst fifth, of all on average, how much the
+    classes with a minimum lack of it, summed, and the accuracy of every class, NaN without images."""
 
     worst: float
     tail: float
     average: float
     lacking: float
+    each: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, accuracy: Array, minimums: Mapping[int, float]) -> Score:
         seen = np.sort(accuracy[~np.isnan(accuracy)])
         lacking = sum(max(least - float(np.nan_to_num(accuracy[number])), 0.0) for number, least in minimums.items())
         tail = float(lowest(seen).mean())
-        return cls(worst=float(seen[0]), tail=tail, average=float(seen.mean()), lacking=lacking)
+        each = tuple(accuracy.tolist())
+        return cls(worst=float(seen[0]), tail=tail, average=float(seen.mean()), lacking=lacking, each=each)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,7 @@ class Goal:
 
     name: str = "worst"
     keep_average: float | None = None
+    keep_each: float | None = None
     minimums: Mapping[int, float]
     front: bool = False
 
@@ -55,8 +59,16 @@ class Goal:
         return Score.of(accuracy, self.minimums)
 
     def allowed(self, score: Score, unchanged: Score) -> bool:
-        """Whether the average is kept."""
-        return self.keep_average is None or score.average >= unchanged.average - self.keep_average - _ROUNDING
+        """Whether the average is kept, and every class."""
+        if self.keep_average is not None and score.average < unchanged.average - self.keep_average - _ROUNDING:
+            return False
+        lost = (before - after for before, after in zip(unchanged.each, score.each, strict=True))
+        return self.keep_each is None or not any(loss > self.keep_each + _ROUNDING for loss in lost)
+
+    @property
+    def limited(self) -> bool:
+        """Whether some changes cost too much."""
+        return self.keep_average is not None or self.keep_each is not None
 
     def choose(self, scores: Sequence[Score]) -> int:
         """The change to take; the first of the scores is that of the unchanged model."""
@@ -86,7 +98,7 @@ class Goal:
         """The next share t of the farthest change to try, from the changes tried and those tried in between so far;
         None where none is needed.
 
-        Where the average is lost, the largest t that keeps it is sought; where minimums are reached, the smallest
+        Where too much is lost, the largest t that keeps it is sought; where minimums are reached, the smallest
         that reaches them. For the front every share is tried.
         """
         searched = [share for share in between if share not in _GRID] if self.front else list(between)
@@ -96,7 +108,7 @@ class Goal:
         if len(searched) >= BISECTIONS:
             return None
         low, high = 0.0, 1.0
-        if self.keep_average is not None and not self.allowed(end, scores[0]):
+        if self.limited and not self.allowed(end, scores[0]):
             low = max([share for share, score in between.items() if self.allowed(score, scores[0])] + [0.0])
             high = min([share for share, score in between.items() if not self.allowed(score, scores[0])] + [1.0])
         elif self.minimums and end.lacking == 0 < scores[0].lacking:
@@ -108,7 +120,7 @@ class Goal:
 
     def most_between(self) -> int:
         """How many changes may be tried in between, at most."""
-        searched = BISECTIONS if self.keep_average is not None or self.minimums else 0
+        searched = BISECTIONS if self.limited or self.minimums else 0
         return searched + (FRONT_POINTS if self.front else 0)
 
 

@@ -62,6 +62,7 @@ class Inputs:
             **dataclasses.asdict(knob),
             "goal": goal.goal,
             "keep_average": goal.keep_average,
+            **({} if goal.keep_each is None else {"keep_each": goal.keep_each}),  # folders of before have none
             "min": dict(goal.min),
             "front": goal.front,
             "attacks": list(attack_files.parse(self.config.attacks.attacks)),
@@ -93,7 +94,13 @@ def gather(config: RepairConfig) -> Inputs:
         model=model,
         calibration=calibration,
         judging=judging,
-        goal=Goal(name=goal.goal, keep_average=goal.keep_average, minimums=minimums, front=goal.front),
+        goal=Goal(
+            name=goal.goal,
+            keep_average=goal.keep_average,
+            keep_each=goal.keep_each,
+            minimums=minimums,
+            front=goal.front,
+        ),
         remarks=_remarks(config, calibration, judging),
     )
 
