@@ -20,7 +20,6 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
-from page_runs import CONFIG, NAMES, SCRIPT, write_run, write_training
 from PIL import Image
 
 from classwise.core import adversarial_examples
@@ -35,6 +34,7 @@ from classwise.show import figures
 from classwise.show.page import build as build_page
 from classwise.show.page import commands, data, gallery, sections
 from classwise.show.page import page as report_page
+from page_runs import CONFIG, NAMES, SCRIPT, write_run, write_training
 
 
 class Page(HTMLParser):
