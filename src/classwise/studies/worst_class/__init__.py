@@ -21,6 +21,7 @@ from classwise.core.repair_folder import RepairFolder
 from classwise.results.audit_result import Audit
 from classwise.results.compare_groups import GroupComparison, compare_groups, verdict_text
 from classwise.show.figures import forest
+from classwise.show.figures.style import Chart
 from classwise.studies.runner.graph import DeriveJob, StudyJob, job_name
 from classwise.studies.runner.models_under_study import ModelUnderStudy, from_recipe
 from classwise.studies.runner.result import Claim, Done, StudyResult
@@ -137,14 +138,16 @@ class WorstClass(Study):
         return audits
 
     def result(self, done: Done) -> StudyResult:
-        tables, charts, claims = {}, {}, []
+        tables: dict[str, pd.DataFrame] = {"costs": self._costs(done)}
+        charts: dict[str, Chart] = {}
+        claims: list[Claim] = []
         for suffix in (_ALL, _STRONG) if self.strong_per_class else (_ALL,):
             for control, found in self._compared(done, suffix).items():
                 name = job_name(f"{control}_{suffix}")
                 tables[name], tables[f"{name}_classes"] = found.table(), found.by_class()
                 charts[f"forest_{name}"] = forest.from_groups(found)
                 claims += _claims(found)
-        return StudyResult({"costs": self._costs(done), **tables}, figures=charts, claims=claims, notes=self._notes())
+        return StudyResult(tables, figures=charts, claims=claims, notes=self._notes())
 
     def _compared(self, done: Done, suffix: str) -> dict[str, GroupComparison]:
         """Each group that others are compared with, and the comparison with it under all attacks of these audits."""
@@ -179,17 +182,17 @@ class WorstClass(Study):
 
 def _claims(found: GroupComparison) -> Iterator[Claim]:
     """Of each group but the control, whether its worst class is more robust; the average beside it."""
-    table = found.table().set_index(["group", "metric"])
+    table = found.table()
     first = next(iter(found.audits[found.control].values()))
     sample, test = images(smallest(first.rows())), f"seeds and images together, Holm over {found.tests} tests"
     for name in found.pairs:
-        rows = {metric: table.loc[(name, metric)] for metric in ("worst", "average")}
-        numbers = [verdict_text(row, found.shown[metric], found.confidence) for metric, row in rows.items()]
-        p = float(rows["worst"]["p_holm"]) / 2
-        up = rows["worst"]["difference"] > 0
-        ruling = tails(p if up else 1 - p, 1 - p if up else p, test=test, sample=sample)
+        own = table[table["group"] == name]
+        worst, average = (own[own["metric"] == metric].iloc[0] for metric in ("worst", "average"))
+        numbers = (verdict_text(row, found.shown[str(row["metric"])], found.confidence) for row in (worst, average))
+        p = float(worst["p_holm"]) / 2
+        up, down = (p, 1 - p) if float(worst["difference"]) > 0 else (1 - p, p)
         text = f"{name} has a more robust worst class than {found.control} under {found.attack}."
-        yield Claim("protocol", text, ruling, "; ".join(numbers))
+        yield Claim("protocol", text, tails(up, down, test=test, sample=sample), "; ".join(numbers))
 
 
 def _name(recipe: str) -> str:
