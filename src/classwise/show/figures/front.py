@@ -44,6 +44,7 @@ def draw(result: RepairResult) -> Chart:
     legend = alt.Legend(orient="top", title=None, columns=3, symbolOpacity=1)
     colour = alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=list(_COLOURS)), legend=legend)
     shape = alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=list(_SHAPES)), legend=legend)
+    size = alt.condition(alt.datum["kind"] == _KINDS["taken"], alt.value(160), alt.value(60))
     x, y = _axis(alt.X, frame, "average"), _axis(alt.Y, frame, "worst")
     base = alt.Chart(table(rows)).encode(color=colour, **shown)
     bars = base.mark_rule(strokeWidth=1.1, opacity=0.55, aria=True)
@@ -52,7 +53,7 @@ def draw(result: RepairResult) -> Chart:
         path.encode(x=x["value"], y=y["value"], order=alt.Order("average:Q")),
         bars.encode(x=x["low"], x2="average_high:Q", y=y["value"]),
         bars.encode(y=y["low"], y2="worst_high:Q", x=x["value"]),
-        base.mark_point(filled=True, size=60, opacity=1, aria=True).encode(x=x["value"], y=y["value"], shape=shape),
+        base.mark_point(filled=True, opacity=1, aria=True).encode(x=x["value"], y=y["value"], shape=shape, size=size),
         width=_WIDTH,
         height=_HEIGHT,
     )
@@ -66,7 +67,8 @@ def from_repairs(repairs: Mapping[str, RepairResult]) -> Chart:
 
 
 def _points(result: RepairResult) -> pd.DataFrame:
-    """Every change tried, then the model before and after as it was judged."""
+    """Every change tried, the one taken last so that none of the same accuracies hides it, then the model before and
+    after as it was judged."""
     rounds = result.rounds.assign(what=[f"change {number}" for number in result.rounds["number"]])
     kinds = [
         "taken" if taken else "front" if best else "other"
@@ -80,7 +82,9 @@ def _points(result: RepairResult) -> pd.DataFrame:
         *(f"{key}{end}" for key in ("average", "worst") for end in ("", "_low", "_high")),
     ]
     frame = pd.concat([rounds[columns], judged[columns]], ignore_index=True)
-    return frame.assign(kind=[_KINDS[kind] for kind in (*kinds, BEFORE, AFTER)])
+    frame = frame.assign(kind=[_KINDS[kind] for kind in (*kinds, BEFORE, AFTER)])
+    place = {kind: number for number, kind in enumerate(_KINDS.values())}
+    return frame.sort_values("kind", key=lambda column: column.map(place), kind="stable", ignore_index=True)
 
 
 def _axis(channel: type[alt.X] | type[alt.Y], frame: pd.DataFrame, key: str) -> dict[str, Any]:
