@@ -39,11 +39,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "hypersphere": {"recipe": [MADRY, "desk/digits/he"]},
     "universality": {"recipe": [MADRY], "vary": ["train.batch=32"]},
     "weight": {"recipe": TRADES, "class_name": ["1"]},
+    "worst-class": {"base": TRADES, "tuned": [TRADES, "desk/digits/csl"], "scratch": [MADRY]},
 }
 
 
 def jobs(name: str, **options: Any) -> list[StudyJob]:
-    return studies.parse(name, {"recipe": [MADRY], **OPTIONS.get(name, {}), **options}).jobs()
+    return studies.parse(name, {**OPTIONS.get(name, {"recipe": [MADRY]}), **options}).jobs()
 
 
 def threats(made: list[StudyJob]) -> set[tuple[str, float]]:

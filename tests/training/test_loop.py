@@ -240,7 +240,8 @@ def test_attacking_the_folded_copy_changes_nothing_but_rounding(
     monkeypatch.setattr(trades, "attack", both)
     run(small(tmp_path, "normed", train={"batch": 60, "epochs": 8, "fold": "yes"}), tmp_path / "run")
     assert len(differences) == 8
-    assert max(differences) < 1e-4
+    assert np.median(differences) < 1e-5
+    assert max(differences) < 1e-3  # rounding decides the sign of a gradient of almost 0, on each processor otherwise
 
 
 def normed() -> nn.Sequential:

@@ -146,6 +146,8 @@ class RepairSettings(CommonSettings, total=False):
 
 def _minimums(given: Any) -> Any:
     """The accuracies that classes must reach, as pairs of a class and a number."""
+    if not isinstance(given, (Mapping, Sequence)):
+        raise UserError(f'min takes classes and accuracies, such as ["cat=0.2"] or {{"cat": 0.2}}; got {given!r}.')
     pairs = given.items() if isinstance(given, Mapping) else [str(text).rpartition("=")[::2] for text in given]
     made = []
     for name, value in pairs:

@@ -22,7 +22,7 @@ from classwise.core.arguments import checked
 from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError, check_known
 from classwise.core.format import level as written_level
-from classwise.core.format import listed
+from classwise.core.format import listed, percent
 from classwise.core.records import CLEAN, Records
 from classwise.metrics.metric import Metric, Shown
 from classwise.results import comparable, measured, run_groups
@@ -128,8 +128,8 @@ class GroupComparison:
             )
             parts.append(f"{how.title} {' to '.join(dict.fromkeys(ends))}")
         return (
-            f"With these seeds and images a true difference is found with {POWER:.0%} power, all {self.tests} tests "
-            f"corrected for, from this size on: {', '.join(parts)}."
+            f"With these seeds and images a true difference is found with {percent(POWER, 0)} power, all "
+            f"{self.tests} tests corrected for, from this size on: {', '.join(parts)}."
         )
 
 

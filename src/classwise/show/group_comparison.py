@@ -68,8 +68,8 @@ def show(comparison: GroupComparison, names: Names | None = None, console: Conso
 def plan_text(sd: float, image_sd: float, confidence: float = 0.95) -> str:
     """What could be found by so many seeds, if numbers vary as stated: to be said before anything is trained."""
     lines = [
-        f"Differences found with {POWER:.0%} power by one test at level {alpha(confidence)}, in points, for a standard "
-        f"deviation over seeds of {_points(sd)} and over images of {_points(image_sd)}:"
+        f"Differences found with {percent(POWER, 0)} power by one test at level {alpha(confidence)}, in points, for a "
+        f"standard deviation over seeds of {_points(sd)} and over images of {_points(image_sd)}:"
     ]
     for seeds in _PLANNED:
         alone, pairs = (

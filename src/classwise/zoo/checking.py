@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from classwise.core.errors import UserError
+from classwise.core.format import percent
 from classwise.core.run_folder import TrainingFolder
 from classwise.core.toml import tomllib
 from classwise.models.zoo import ENTRY, Entry, Zoo
@@ -44,7 +45,7 @@ def check(zoo: Zoo, entry: Entry, again: bool = False, limit: int = 100, root: P
             found = _again(zoo, entry, own["folder"], limit, root)
             remarks.append(f"{own['folder']} again on {limit} images: {found}")
             if sum(found.differing.values()) > _TOLERATED * found.rows:
-                wrong.append(f"{remarks[-1]}, more than {_TOLERATED:.0%}")
+                wrong.append(f"{remarks[-1]}, more than {percent(_TOLERATED, 0)}")
     except UserError as error:
         return Checked(entry.name, (str(error),))
     return Checked(entry.name, tuple(wrong), tuple(remarks))

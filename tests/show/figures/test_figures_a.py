@@ -70,7 +70,7 @@ def test_a_figure_that_is_not_there_is_named_with_its_near_miss() -> None:
 def test_audits_and_histories_are_not_mistaken_for_each_other() -> None:
     with pytest.raises(UserError, match=r"epochs is drawn from run folders of trainings \(history.csv\), not from"):
         figures.from_runs("epochs", {"run": audit()})
-    with pytest.raises(UserError, match="forest is drawn from run folders of audits, not from"):
+    with pytest.raises(UserError, match="forest is drawn from run folders of audits or groups of audits"):
         figures.from_histories("forest", {"run": pd.DataFrame({"epoch": [1]})})
 
 

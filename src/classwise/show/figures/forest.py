@@ -1,5 +1,4 @@
-"""Forest plot: the accuracy of each class with simultaneous confidence intervals, runs side by side; or the difference
-of each group of runs from the control.
+"""Forest plot: each class with a simultaneous confidence interval, runs side by side, or groups against a control.
 
 Šidák's correction over the classes widens the Wilson intervals until all of them hold at once with the audit's
 confidence, so that any two classes may be compared at a glance. The dashed lines are the accuracies over all images.

@@ -18,12 +18,13 @@ import pandas as pd
 
 from classwise.core.errors import UserError, index_of
 from classwise.core.repair_folder import RepairFolder
+from classwise.core.threat import Norm
 from classwise.results.audit_result import Audit
 from classwise.results.compare_groups import GroupComparison, compare_groups, verdict_text
 from classwise.show.figures import forest
 from classwise.show.figures.style import Chart
 from classwise.studies.runner.graph import DeriveJob, StudyJob, job_name
-from classwise.studies.runner.models_under_study import ModelUnderStudy, from_recipe
+from classwise.studies.runner.models_under_study import ModelUnderStudy, Setting, from_recipe
 from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import Study
 from classwise.studies.shared.together import smallest
@@ -54,10 +55,11 @@ class WorstClass(Study):
 
     base: the recipe that the others fine-tune. tuned: recipes that fine-tune it, of the same budget; control: the name
     of the one that the others are compared with. scratch: recipes trained from scratch, compared with the base. seeds:
-    every model is trained once with each. repair: also repair the base and every fine-tuned model by a bias, fitted
-    against repair_attack (by default the repair's own); keep_average: of the average it may cost at most this. set:
-    settings to change in all recipes. attack: on all test images, or on per_class of each class. strong: on
-    strong_per_class of each class, 0 for none. seed: of the audits.
+    every model is trained once with each. repair: also repair the base and every fine-tuned model by a bias.
+    repair_attack: what the bias is fitted against, by default what a repair takes. keep_average: of the average it may
+    cost at most this. set: settings to change in all recipes. eps, norm: of audits and repairs, instead of what the
+    recipes say. attack: on all test images. per_class: of these, so many of each class. strong: attacks on some test
+    images. strong_per_class: how many of each class, 0 for none. seed: of the audits.
     """
 
     base: str = f"{_RECIPES}/trades"
@@ -69,6 +71,8 @@ class WorstClass(Study):
     repair_attack: str | None = None
     keep_average: float | None = None
     set: tuple[str, ...] = ()
+    eps: str | None = None
+    norm: Norm | None = None
     attack: tuple[str, ...] = ("pgd-20", "margin_pgd-30")
     per_class: int | None = None
     strong: tuple[str, ...] = ("apgd_ce", "apgd_t")
@@ -102,7 +106,8 @@ class WorstClass(Study):
         models = []
         for place, seed in enumerate(self.seeds):
             start = () if base is None else (f"model.weights={base.models[place].checkpoint}",)
-            models.append(from_recipe(f"{name}-{seed}", recipe, (*self.set, *start, f"train.seed={seed}")))
+            changes, setting = (*self.set, *start, f"train.seed={seed}"), Setting(None, self.eps, self.norm)
+            models.append(from_recipe(f"{name}-{seed}", recipe, changes, setting))
         makers = tuple(job for model in models for job in model.jobs)
         return Group(name=name, models=tuple(models), makers=makers, against=against)
 
@@ -126,6 +131,7 @@ class WorstClass(Study):
             changes=training.changes,
             attack=self.repair_attack,
             keep_average=self.keep_average,
+            **model.threat_arguments,
         )
         best = RepairFolder(Path(f"{{{job.name}}}")).best.as_posix()
         return replace(model, name=job.name, checkpoint=best, training=None), job
