@@ -105,6 +105,7 @@ class TestPrograms:
         (gradient,) = torch.autograd.grad(again(x)[0, 0], x)
         assert gradient.abs().sum() > 0
 
+    @pytest.mark.slow
     def test_exported_for_one_batch_size(self, tmp_path: Path) -> None:
         program = torch.export.export(load_model("lenet", num_classes=5), (torch.rand(4, 3, 32, 32),))
         torch.export.save(program, tmp_path / "net.pt2")

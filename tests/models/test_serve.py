@@ -143,6 +143,7 @@ def test_scores_that_json_does_not_know_are_an_error_of_the_model(start: Start, 
     assert "Out of range float values" in content["error"]
 
 
+@pytest.mark.slow
 def test_two_hundred_slow_clients_hold_few_threads_and_nobody_else_up(start: Start) -> None:
     """Each sends a byte now and then and never ends; each is disconnected at the timeout."""
     server = start(connections=8, timeout=0.5)

@@ -9,6 +9,7 @@ from statsmodels.stats.multitest import multipletests
 from classwise.stats import comparisons
 
 
+@pytest.mark.slow
 def test_holm_agrees_with_statsmodels():
     p = np.array([0.04, 0.001, 0.03, 0.8, 0.001, 0.2])
     np.testing.assert_allclose(comparisons.holm(p), multipletests(p, method="holm")[1])

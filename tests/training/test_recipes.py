@@ -110,6 +110,7 @@ def test_its_method_knows_the_classes_of_its_data_and_has_the_validation_images_
         assert made.data.validation > 0
 
 
+@pytest.mark.slow
 @for_each("network", sorted({shipped(name).model.spec for name in SHIPPED}))
 def test_its_network_can_be_built(network: str) -> None:
     with torch.device("meta"):  # the shapes without the numbers

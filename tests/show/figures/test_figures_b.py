@@ -249,6 +249,7 @@ def test_confidence_path_names_what_it_does_not_have() -> None:
 # ---- weight norm -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_weight_norm_orders_classes_by_accuracy_and_says_rho(tmp_path: Path) -> None:
     frame = pd.concat([norm_table().assign(model="trades"), norm_table().assign(model="standard", norm=2.0)])
     chart = weight_norm.draw(frame)
