@@ -9,7 +9,7 @@ demo: .venv/.run            ## the main job on embedded data, in about two minut
 	$(BIN)/classwise demo
 
 quick: .venv/.dev           ## the tests that neither train nor start processes or browsers, in under a minute
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not adapters and not slow" --durations=10 --durations-min=0.5
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not adapters and not slow" --durations=10 --durations-min=0.5
 
 test: lint types unit       ## ruff, mypy, pytest
 
