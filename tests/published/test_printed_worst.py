@@ -24,7 +24,7 @@ def test_numbers_as_printed() -> None:
 
 def test_every_row_is_there_once() -> None:
     rows = worst_classes()
-    assert not rows.duplicated(["item", "method", "data", "kind", "attack"]).any()
+    assert not rows.duplicated(["item", "method", "network", "data", "kind", "attack"]).any()
     assert ((rows["worst"] > 0) & (rows["worst"] < rows["average"])).all()
     assert len(rows[rows["item"] == "li2023:table1"]) == 3 * len(table("li2023:table1"))
 

@@ -63,7 +63,7 @@ def test_every_study_reproduces_something_and_none_is_misspelt() -> None:
 
 def test_files_and_index_belong_together() -> None:
     listed = {entry.csv for entry in published.items() if entry.csv}
-    assert listed | {"statements.csv"} == {path.name for path in HOME.glob("*.csv")}
+    assert listed | {"statements.csv", "fair_methods.csv"} == {path.name for path in HOME.glob("*.csv")}
     assert published.names() == tuple(entry.id for entry in published.items() if entry.csv)
     assert [entry.id for entry in published.items() if "table" in entry.place] == list(published.names())
 

@@ -2,7 +2,7 @@
 
 li2023 tables 1 and 2 print the worst class itself; of tian2021 tables 1 and 3 and tian2020 tables 2 and 5 it is the
 lowest of the printed class accuracies. tian2020 is the submission of tian2021: of its table 2 only the defences that
-the later paper left out are taken.
+the later paper left out are taken. What later papers print of fairer methods is in fair_methods.csv.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pandas as pd
 from classwise.core.records import Array
 from classwise.core.spec import number
 from classwise.metrics import cv, mcd
+from classwise.published.fair_methods import fair_methods
 from classwise.published.numbers import printed, table
 from classwise.published.paper_settings import NOT_STATED, StatedAttack, StatedRun, settings
 from classwise.published.recompute import CLASSES
@@ -35,12 +36,12 @@ _ATTACKS = {"pgd100": "pgd", "cw": "margin_pgd", "autoattack": "autoattack", "cw
 def worst_classes() -> pd.DataFrame:
     """Every printed model and attack; accuracies are fractions, `cv` in percent², NaN or None what is not printed.
 
-    Columns: item (of `published.items`), data, method and network, kind (the attack's name here), attack (as the paper
-    states it), norm, eps, clean, average, worst, worst_class (its number), cv, mcd, classes (every class, or None).
+    Columns: item (of `published.items`, or paper and place of fair_methods.csv), data, method and network, kind (the
+    attack's name here), attack (as the paper states it), norm, eps, clean, average, worst, worst_class (its number), cv, mcd, classes (every class, or None).
     """
     newer = [*_tian("tian2021:table1"), *_tian("tian2021:table3")]
     older = [row for row in _tian("tian2020:table2") if row["method"] not in {own["method"] for own in newer}]
-    rows = [*_li("li2023:table1"), *_li("li2023:table2"), *newer, *_hypersphere("tian2020:table5"), *older]
+    rows = [*_li("li2023:table1"), *_li("li2023:table2"), *newer, *_hypersphere("tian2020:table5"), *older, *_fairer()]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -90,6 +91,29 @@ def _hypersphere(item: str) -> Iterator[dict[str, Any]]:
         own = values if values is base else base + values
         run = _run(item, str(row["defense"]), "cifar10")
         yield {**_about(item, run, "pgd"), **_of_classes(own), "clean": float(row["natural"]) / 100}
+
+
+def _fairer() -> Iterator[dict[str, Any]]:
+    """Methods as their tables name them, since one paper has the same method on several bases; all at 8/255."""
+    for _, row in fair_methods().iterrows():
+        for kind in ("pgd", "autoattack"):
+            if pd.notna(row[kind]) and pd.notna(row[f"worst_{kind}"]):
+                yield {
+                    **{name: row[name] for name in ("data", "network")},
+                    "item": f"{row['paper']}:{row['place']}",
+                    "method": row["printed"],
+                    "kind": kind,
+                    "attack": f"{kind}, eps 8/255",
+                    "norm": "linf",
+                    "eps": 8 / 255,
+                    "clean": row["clean"] / 100,
+                    "average": row[kind] / 100,
+                    "worst": row[f"worst_{kind}"] / 100,
+                    "worst_class": None,
+                    "cv": np.nan,
+                    "mcd": np.nan,
+                    "classes": None,
+                }
 
 
 def _of_classes(values: Array) -> dict[str, Any]:

@@ -128,9 +128,22 @@ def from_groups(
 ) -> Chart:
     """The difference of each group from the control, in points, a mark for each metric.
 
-    printed: a CSV file with a column `group` and one for each metric that gains in points are given for.
+    printed: a CSV file with a column `group` and one for each metric that gains in points are given for; a group may
+        have several rows.
     """
-    table_of, given = groups.groups, pd.DataFrame() if printed is None else _printed(printed, groups, columns)
+    given = pd.DataFrame() if printed is None else _printed(printed, groups, columns)
+    return differences(groups, given, columns, most, order)
+
+
+def differences(
+    groups: GroupComparison,
+    given: pd.DataFrame,
+    columns: Sequence[str] = ("worst", "average"),
+    most: int = MOST,
+    order: Sequence[str] | None = None,
+) -> Chart:
+    """The same with the rows of such a file."""
+    table_of = groups.groups
     frames, beside = [], []
     for metric in columns:
         check_known("metric of this comparison", groups.shown, metric)

@@ -9,16 +9,18 @@ trained from scratch beside the base, which they are compared with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from classwise import methods
 from classwise.core.errors import UserError, index_of
 from classwise.core.repair_folder import RepairFolder
 from classwise.core.threat import Norm
+from classwise.published import printed_gains
 from classwise.results.audit_result import Audit
 from classwise.results.compare_groups import GroupComparison, compare_groups, verdict_text
 from classwise.show.figures import forest
@@ -29,6 +31,7 @@ from classwise.studies.runner.result import Claim, Done, StudyResult
 from classwise.studies.runner.study import Study
 from classwise.studies.shared.together import smallest
 from classwise.studies.shared.verdicts import images, tails
+from classwise.training.recipe import load
 
 _RECIPES = "protocol/cifar10"
 _METHODS = ("trades", "frl_rwrm", "csl", "wat", "cfa", "dafa", "csr", "faal", "cfol")
@@ -144,14 +147,14 @@ class WorstClass(Study):
         return audits
 
     def result(self, done: Done) -> StudyResult:
-        tables: dict[str, pd.DataFrame] = {"costs": self._costs(done)}
+        tables: dict[str, pd.DataFrame] = {"costs": self._costs(done), "printed": printed_gains(self._data)}
         charts: dict[str, Chart] = {}
         claims: list[Claim] = []
         for suffix in (_ALL, _STRONG) if self.strong_per_class else (_ALL,):
             for control, found in self._compared(done, suffix).items():
                 name = job_name(f"{control}_{suffix}")
                 tables[name], tables[f"{name}_classes"] = found.table(), found.by_class()
-                charts[f"forest_{name}"] = forest.from_groups(found)
+                charts[f"forest_{name}"] = forest.differences(found, self._printed([*found.pairs]))
                 claims += _claims(found)
         return StudyResult(tables, figures=charts, claims=claims, notes=self._notes())
 
@@ -170,6 +173,21 @@ class WorstClass(Study):
             if len(own) > 1
         }
 
+    def _printed(self, groups: Sequence[str]) -> pd.DataFrame:
+        """What the papers print that the methods of these groups gain under AutoAttack, on the data of the base."""
+        rows = printed_gains(self._data)
+        found = [rows[rows["method"] == self._method(group)].assign(group=group) for group in groups]
+        return pd.concat(found)[["group", "worst", "average"]]
+
+    @property
+    def _data(self) -> str:
+        return load(self.base, self.set).data.name.partition(":")[0]
+
+    def _method(self, group: str) -> str | None:
+        """The method of a group that was trained; none for a repaired one."""
+        recipes = {_tuned(recipe): recipe for recipe in self.tuned} | {_name(recipe): recipe for recipe in self.scratch}
+        return methods.name_of(load(recipes[group], self.set).method) if group in recipes else None
+
     def _costs(self, done: Done) -> pd.DataFrame:
         """What each group took: seconds of its trainings and repairs, those of the base not counted again."""
         rows = []
@@ -182,6 +200,7 @@ class WorstClass(Study):
         return [
             f"Differences are over {len(self.seeds)} seeds and the test images together (classwise compare --group); "
             "p-values are corrected by Holm over all groups and metrics of a table.",
+            "Printed are the gains under AutoAttack that papers report of these methods, with other networks and budgets.",
             "Repairs were fitted on the images that the trainings held out; no test image was used for any choice.",
         ]
 
