@@ -37,8 +37,8 @@ def worst_classes() -> pd.DataFrame:
     """Every printed model and attack; accuracies are fractions, `cv` in percent², NaN or None what is not printed.
 
     Columns: item (of `published.items`, or paper and place of fair_methods.csv), data, method and network, kind (the
-    attack's name here), attack (as the paper states it), norm, eps, clean, average, worst, worst_class (its number), cv,
-    mcd, classes (every class, or None).
+    attack's name here), attack (as the paper states it), norm, eps, clean, average, worst, worst_class (its number),
+    cv, mcd, classes (every class, or None).
     """
     newer = [*_tian("tian2021:table1"), *_tian("tian2021:table3")]
     older = [row for row in _tian("tian2020:table2") if row["method"] not in {own["method"] for own in newer}]

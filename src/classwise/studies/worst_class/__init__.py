@@ -200,7 +200,7 @@ class WorstClass(Study):
         return [
             f"Differences are over {len(self.seeds)} seeds and the test images together (classwise compare --group); "
             "p-values are corrected by Holm over all groups and metrics of a table.",
-            "Printed are the gains under AutoAttack that papers report of these methods, of other networks and budgets.",
+            "Printed are the gains under AutoAttack that papers print of these methods, of other networks and budgets.",
             "Repairs were fitted on the images that the trainings held out; no test image was used for any choice.",
         ]
 
