@@ -68,7 +68,8 @@ def study_class(name: str) -> type[Study]:
 
 
 def parse(name: str, options: Mapping[str, Any]) -> Study:
-    """The study called `name` with the given options; numbers of a list may be written ``[1, 2, 5]`` or ``1,2,5``."""
+    """The study called `name` with the given options; numbers of a list may be written ``[1, 2, 5]`` or ``1,2,5``, and
+    a list without any item ``none``."""
     cls = study_class(name)
     hints = spec.hints_of(cls)
     lists = {key for key, kind in hints.items() if typing.get_origin(kind) is tuple}
@@ -79,6 +80,8 @@ def parse(name: str, options: Mapping[str, Any]) -> Study:
 def _items(value: Any, kind: Any) -> Any:
     """The items of a list as it is typed: given several times, or, if they are numbers, with commas between them."""
     items = list(value) if isinstance(value, (list, tuple)) else [value]
+    if items == ["none"]:
+        return []
     if typing.get_args(kind)[0] is str:
         return items
     return [part for item in items for part in (spec.items(item, older=",") if isinstance(item, str) else [item])]

@@ -53,6 +53,7 @@ def test_every_method_starts_from_the_base_of_its_own_seed() -> None:
         f"{name}-{seed}-repaired" for name in ("trades", "trades-tuned", "csl-tuned") for seed in (0, 1)
     }
     assert not any(job.kind == "derive" for job in jobs(repair=False))
+    assert not any(job.name.startswith("madry") for job in jobs(scratch="none"))
 
 
 def test_every_model_is_audited_on_all_images_and_under_strong_attacks_on_some() -> None:

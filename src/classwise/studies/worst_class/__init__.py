@@ -57,7 +57,8 @@ class WorstClass(Study):
     """Methods that raise the worst class, over seeds.
 
     base: the recipe that the others fine-tune. tuned: recipes that fine-tune it, of the same budget; control: the name
-    of the one that the others are compared with. scratch: recipes trained from scratch, compared with the base. seeds:
+    of the one that the others are compared with. scratch: recipes trained from scratch, compared with the base,
+    or none. seeds:
     every model is trained once with each. repair: also repair the base and every fine-tuned model by a bias.
     repair_attack: what the bias is fitted against, by default what a repair takes. keep_average: of the average it may
     cost at most this. set: settings to change in all recipes. eps, norm: of audits and repairs, instead of what the
