@@ -53,8 +53,8 @@ def add(
 @app.command()
 def check(
     names: Annotated[list[str] | None, typer.Argument(help="Which models. [default: all]")] = None,
-    audit: Annotated[bool, typer.Option("--audit", help="Also audit some images again and compare the predictions.")] = False,
-    limit: Annotated[int, typer.Option("--limit", help="How many images of each audit.")] = 100,
+    audit: Annotated[bool, typer.Option("--audit", help="Also audit some images again and compare the rows.")] = False,
+    per_class: Annotated[int, typer.Option("--per-class", help="How many images of each class.")] = 10,
     zoo: Annotated[Path | None, _FOLDER] = None,
     root: Annotated[Path | None, _ROOT] = None,
 ) -> None:  # fmt: skip
@@ -65,7 +65,7 @@ def check(
     found = open_zoo() if zoo is None else in_folder(zoo)
     console, failed = Console(), False
     for entry in [found.entry(name) for name in names or sorted(found.entries)]:
-        result = checking.check(found, entry, audit, limit, root)
+        result = checking.check(found, entry, audit, per_class, root)
         failed |= bool(result.wrong)
         state = "[bold red]wrong[/]" if result.wrong else "[green]ok[/]"
         console.print(f"{state} {escape(entry.name)}", soft_wrap=True)

@@ -63,10 +63,10 @@ def _short(values: Array) -> Array:
     return np.where(known, np.round(values * scale) / scale, values).astype(np.float32)
 
 
-def repeat(audit: Audit, checkpoint: Path, folder: Path, root: Path | None, **changes: Any) -> Audit:
-    """The same audit of another checkpoint, or, with `changes`, of some of the images."""
+def repeat(audit: Audit, checkpoint: Path, folder: Path, root: Path | None) -> Audit:
+    """The same audit of another checkpoint."""
     own = {"model": str(checkpoint), "root": root, "out": folder, "progress": False, "trust": False}
-    return audit_by(config_of(audit.config, leave=_HERE, **own, **changes))
+    return audit_by(config_of(audit.config, leave=_HERE, **own))
 
 
 def compare(stored: Audit, again: Audit) -> Changed:

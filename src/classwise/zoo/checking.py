@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from classwise.auditing.verify import verify
 from classwise.core.errors import UserError
-from classwise.core.format import percent
 from classwise.core.run_folder import TrainingFolder
 from classwise.core.toml import tomllib
 from classwise.models.zoo import ENTRY, Entry, Zoo
@@ -17,8 +16,6 @@ from classwise.results.audit_result import Audit
 from classwise.training import recipe
 from classwise.zoo import audits, weights
 from classwise.zoo.adding import digests
-
-_TOLERATED = 0.01  # of the predictions of a repeated audit: other processors round otherwise
 
 
 @dataclass(frozen=True)
@@ -30,10 +27,10 @@ class Checked:
     remarks: tuple[str, ...] = ()
 
 
-def check(zoo: Zoo, entry: Entry, again: bool = False, limit: int = 100, root: Path | None = None) -> Checked:
+def check(zoo: Zoo, entry: Entry, again: bool = False, per_class: int = 10, root: Path | None = None) -> Checked:
     """Check a model: the digests of its files, that it loads, that its audits are of it and say what the index says.
 
-    again: also audit at most `limit` images of each audit again, and compare each prediction with the stored one.
+    again: also audit `per_class` random images of each class again under each audit, as `verify` does.
     """
     try:
         files = list(_wrong_files(zoo, entry))
@@ -42,10 +39,10 @@ def check(zoo: Zoo, entry: Entry, again: bool = False, limit: int = 100, root: P
         remarks: list[str] = []
         wrong = [*_wrong_model(zoo, entry), *_wrong_audits(zoo, entry)]
         for own in entry.about["audits"] if again and not wrong else ():
-            found = _again(zoo, entry, own["folder"], limit, root)
-            remarks.append(f"{own['folder']} again on {limit} images: {found}")
-            if sum(found.differing.values()) > _TOLERATED * found.rows:
-                wrong.append(f"{remarks[-1]}, more than {percent(_TOLERATED, 0)}")
+            checkpoint = zoo.file(entry.name, TrainingFolder.best.name)
+            run = zoo.folder / entry.name / own["folder"]
+            found = verify(run, model=checkpoint, per_class=per_class, root=root, progress=False)
+            (remarks if found.passed else wrong).extend(found.sentences())
     except UserError as error:
         return Checked(entry.name, (str(error),))
     return Checked(entry.name, tuple(wrong), tuple(remarks))
@@ -87,11 +84,3 @@ def _audit(zoo: Zoo, entry: Entry, folder: str) -> Audit:
         if file.startswith(f"{folder}/"):
             zoo.file(entry.name, file)
     return Audit.load(zoo.folder / entry.name / folder)
-
-
-def _again(zoo: Zoo, entry: Entry, folder: str, limit: int, root: Path | None) -> audits.Changed:
-    stored = _audit(zoo, entry, folder)
-    checkpoint = zoo.file(entry.name, TrainingFolder.best.name)
-    with tempfile.TemporaryDirectory() as scratch:
-        fewer = min(limit, stored.config.get("command", {}).get("limit", limit))
-        return audits.compare(stored, audits.repeat(stored, checkpoint, Path(scratch), root, limit=fewer))
