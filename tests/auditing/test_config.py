@@ -22,7 +22,18 @@ from classwise.studies.runner.graph import AuditJob
 
 SETTINGS = settings_of(AuditConfig)
 POSITIONAL = ("model", "data", "attacks", "eps")
-ONLY_OPTIONS = ("class_eps", "find_worst", "csv", "as_json", "require", "confident", "junit")
+ONLY_OPTIONS = (
+    "class_eps",
+    "find_worst",
+    "csv",
+    "as_json",
+    "require",
+    "confident",
+    "junit",
+    "baseline",
+    "margin",
+    "summary",
+)
 
 
 def of_mode(mode: str) -> set[str]:

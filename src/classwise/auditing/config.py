@@ -23,6 +23,8 @@ from classwise.core.spec import Bounds, Count, Natural, OpenShare, Seed
 if TYPE_CHECKING:
     import torch
 
+    from classwise.results.criteria import Criteria
+
 Amp = Literal["float16", "bfloat16"]
 
 
@@ -193,12 +195,36 @@ class GatePart(Part):
     """What must hold."""
 
     require: Sequence[str] = setting(
-        (), "Exit 1 unless this holds, e.g. worst>=0.25; repeatable.", mode="audit", recorded=False
+        (),
+        "Exit 1 unless this holds, e.g. worst>=0.25, or @FILE.toml with those of classes and groups; repeatable.",
+        mode="audit",
+        recorded=False,
     )
     confident: bool = setting(False, "Ask requirements of the interval's bound.", mode="audit", recorded=False)
+    baseline: str | Path | None = setting(
+        None,
+        "Exit 1 if a class is less accurate than in this run folder, beyond chance.",
+        mode="audit",
+        recorded=False,
+    )
+    margin: Annotated[float, Bounds(least=0, below=1, note="0.02 is two percentage points.")] | None = setting(
+        None,
+        "The fall behind the baseline that is allowed, e.g. 0.02, instead of chance.",
+        mode="audit",
+        recorded=False,
+    )
     junit: str | Path | None = setting(
         None, "Write the requirements' results as JUnit XML.", mode="audit", recorded=False
     )
+    summary: str | Path | None = setting(
+        None, "Write the requirements' results as Markdown, for a pull request.", mode="audit", recorded=False
+    )
+
+    def criteria(self) -> Criteria:
+        """The requirements, read and checked."""
+        from classwise.results.criteria import Criteria  # here: most audits have none
+
+        return Criteria.of(self.require, self.confident, self.baseline, self.margin)
 
 
 @dataclass(frozen=True, kw_only=True)

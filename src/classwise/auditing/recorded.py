@@ -106,6 +106,7 @@ def in_folder(job: evaluation.Evaluation, settings: AuditConfig, coverage: Cover
             "fingerprint": fingerprint_data(job.images),
         },
         "attacks": {name: {**info.settings, "eps": info.eps} for name, info in job.meta.attacks.items()},
+        "criteria": _criteria(settings),
         "command": command(settings, job.images),
         "versions": dict(job.meta.versions),
     }
@@ -118,6 +119,12 @@ def in_folder(job: evaluation.Evaluation, settings: AuditConfig, coverage: Cover
         raise damaged(run.config_file, str(error)) from error
     check_same(settings.folder, stored, config)
     return dataclasses.replace(job, folder=run, plan=plan)
+
+
+def _criteria(settings: AuditConfig) -> dict[str, Any] | None:
+    """What is required, written down before the first attack; None without requirements."""
+    asked = settings.gate.criteria()
+    return asked.to_dict() if asked else None
 
 
 def spec_of(given: Any, module: nn.Module) -> str:

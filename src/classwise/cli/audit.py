@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,11 @@ from classwise.core.errors import UserError
 from classwise.core.settings import settings_of
 from classwise.core.spec import items
 from classwise.core.stopping import exit_code
-from classwise.results import gate
+from classwise.core.storage import atomic_write_text
 
 if TYPE_CHECKING:
     from classwise.results.audit_result import Audit
+    from classwise.results.criteria import Criteria
     from classwise.results.repair_result import RepairResult
     from classwise.results.search_result import SearchResult
 
@@ -29,9 +30,8 @@ if TYPE_CHECKING:
 @with_options(settings_of(AuditConfig).values())
 def audit(**given: Any) -> None:
     """Attack a classifier and report its robustness class by class."""
-    for text in given["require"] or []:
-        gate.parse(text)  # a typing error here should not cost an audit
     config = _config(given)
+    criteria = config.gate.criteria()  # a typing error here should not cost an audit
     from classwise.show import terminal
 
     try:
@@ -46,9 +46,9 @@ def audit(**given: Any) -> None:
         result = audit_by(config)
     except KeyboardInterrupt as stop:
         raise resumable(stop, config.folder, "audit") from None
-    own = gate.own_metrics(config.gate.require)
+    own = criteria.own_metrics()
     present(result, lambda: terminal.show(result, besides=own), config.output.as_json, config.output.csv)
-    enforce(result, config.gate.require, config.gate.confident, config.gate.junit)
+    enforce(result, criteria, config.gate.junit, config.gate.summary)
 
 
 def resumable(stop: KeyboardInterrupt, folder: Path | None, what: str) -> typer.Exit:
@@ -100,13 +100,19 @@ def present(
         draw()
 
 
-def enforce(result: Audit, require: Sequence[str], confident: bool, junit: str | Path | None) -> None:
+def enforce(result: Audit, criteria: Criteria, junit: str | Path | None, summary: str | Path | None) -> None:
     """Print whether the requirements hold; leave with 1 where one does not."""
-    checked = gate.check(result, require, confident)
+    from classwise.show import gate
+
+    checked = criteria.check(result)
     console = Console(stderr=True)
-    for one in checked:
-        console.print(escape(one.sentence), style="green" if one.passed else "bold red")
+    for sentence, good in gate.lines(checked):
+        console.print(escape(sentence), style="green" if good else "bold red", soft_wrap=True)
+    for note in checked.notes:
+        console.print(escape(note), style="dim", soft_wrap=True)
     if junit is not None:
-        gate.write_junit(Path(junit), checked)
-    if not all(one.passed for one in checked):
+        gate.write_junit(Path(junit), checked, result)
+    if summary is not None:
+        atomic_write_text(Path(summary), gate.markdown(checked, result))
+    if not checked.passed:
         raise typer.Exit(1)

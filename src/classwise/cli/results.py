@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.text import Text
 
+from classwise.auditing.config import AuditConfig
 from classwise.cli.audit import enforce, present
 from classwise.core.errors import UserError, unknown
+from classwise.core.settings import settings_of
 from classwise.core.spec import items, number
-from classwise.results import gate
 
 if TYPE_CHECKING:
     from classwise.results.run_groups import Pairing
 
 
+_GATE = {name: escape(one.text) for name, one in settings_of(AuditConfig).items() if one.group == "gate"}
 _GROUP = (
     "Runs of one method with several seeds: NAME=FOLDERS, such as trades='runs/trades-*' or trades=a,b; repeatable."
 )
@@ -34,13 +37,17 @@ def show(
     metric: Annotated[list[str] | None, typer.Option("--metric", help="Show this metric too: a name, or mine.py:gini; repeatable.")] = None,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the class table as CSV.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
-    require: Annotated[list[str] | None, typer.Option("--require", help="Exit 1 unless this holds; repeatable.")] = None,
-    confident: Annotated[bool, typer.Option("--confident", help="Ask requirements of the interval's bound.")] = False,
-    junit: Annotated[Path | None, typer.Option("--junit", help="Write the requirements' results as JUnit XML.")] = None,
+    require: Annotated[list[str] | None, typer.Option("--require", help=_GATE["require"])] = None,
+    confident: Annotated[bool, typer.Option("--confident", help=_GATE["confident"])] = False,
+    baseline: Annotated[Path | None, typer.Option("--baseline", help=_GATE["baseline"])] = None,
+    margin: Annotated[str | None, typer.Option("--margin", help=_GATE["margin"])] = None,
+    junit: Annotated[Path | None, typer.Option("--junit", help=_GATE["junit"])] = None,
+    summary: Annotated[Path | None, typer.Option("--summary", help=_GATE["summary"])] = None,
 ) -> None:  # fmt: skip
     """Show a finished audit, search or repair again, without the model and without torch."""
     from classwise.core.run_folder import kind_of
     from classwise.results.audit_result import Audit
+    from classwise.results.criteria import Criteria
     from classwise.results.repair_result import RepairResult
     from classwise.results.search_result import SearchResult
     from classwise.show import repair, terminal
@@ -54,7 +61,8 @@ def show(
         present(found, lambda: terminal.show_worst(found), as_json, csv)
         return
     result = Audit.load(run)
-    besides = [*(metric or []), *gate.own_metrics(require or [])]
+    criteria = Criteria.of(require or [], confident, baseline, margin)
+    besides = [*(metric or []), *criteria.own_metrics()]
 
     def draw() -> None:
         if attack is None:
@@ -65,7 +73,7 @@ def show(
         console.print(Text(result.verdict(attack).sentence, "bold"))
 
     present(result, draw, as_json, csv, *([] if attack is None else [attack]))
-    enforce(result, require or [], confident, junit)
+    enforce(result, criteria, junit, summary)
 
 
 def compare(

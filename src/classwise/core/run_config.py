@@ -15,7 +15,7 @@ from classwise.core.errors import UserError
 from classwise.core.storage import atomic_write_text
 from classwise.core.toml import tomllib
 
-_TABLES = ("audit", "model", "data", "attacks", "command", "versions", "plan")  # of the config of an audit
+_TABLES = ("audit", "model", "data", "attacks", "criteria", "command", "versions", "plan")  # of the config of an audit
 _MOST_LINES = 8  # differences that an error names
 
 
@@ -120,7 +120,8 @@ _WHY = {
 
 def _counts(key: str) -> bool:
     """Whether a setting decides what the records are; the others only record how the run was started."""
-    return not key.startswith(("versions.", "command.")) and key not in ("model.spec", "model.weights_sha256")
+    started = key.startswith(("versions.", "command.", "criteria."))
+    return not started and key not in ("model.spec", "model.weights_sha256")
 
 
 def _reasons(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
