@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,6 +69,15 @@ def commands(text: str) -> list[list[str]]:
     joined = text.replace("\\\n", " ")
     split = (shlex.split(line.removeprefix("$ "), comments=True) for line in joined.splitlines())
     return [words for words in split if words]
+
+
+def shell_lines(pipeline: str) -> list[str]:
+    """The shell scripts of a GitHub workflow or a GitLab job, in order."""
+    (name, job), *_ = ((name, job) for name, job in yaml.safe_load(pipeline).items() if isinstance(job, dict))
+    if name == "jobs":
+        (job,) = job.values()
+        return [step["run"] for step in job["steps"] if "run" in step]
+    return list(job["script"])
 
 
 def inline_commands(page: Path) -> Iterator[tuple[int, str]]:

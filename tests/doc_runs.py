@@ -22,8 +22,9 @@ from classwise.attacks import foreign
 from classwise.auditing.inputs import expanded
 from classwise.cli.main import app
 from classwise.models import serve
+from classwise.results import criteria
 from classwise.training import recipe
-from doc_blocks import ROOT, Block, commands
+from doc_blocks import ROOT, Block, commands, shell_lines
 from stand_ins import STAND_INS
 
 if sys.version_info >= (3, 11):
@@ -143,7 +144,7 @@ class Page:
             if name not in self.made:
                 STAND_INS[name](self.folder, self.patch)
                 self.made.add(name)
-        kinds = {"python": self.python, "console": self.console, "toml": self.toml, "json": self.json}
+        kinds = {kind: getattr(self, kind) for kind in ("python", "console", "toml", "json", "yaml")}
         if block.language != "text":
             kinds[block.language](block)
 
@@ -175,7 +176,7 @@ class Page:
             if block.unrun is None and runs(words):
                 self.capsys.readouterr()
                 code = ended_with(words[1:])
-                assert not code or "--require" in words, f"{' '.join(words)} ended with {code}"
+                assert not code or {"--require", "--baseline"} & set(words), f"{' '.join(words)} ended with {code}"
                 if target is not None:
                     (self.folder / target).write_text(self.capsys.readouterr().out, encoding="utf-8")
 
@@ -184,8 +185,17 @@ class Page:
         path.write_text(block.text, encoding="utf-8")
         if block.title == "attacks.toml":
             attacks.parse(expanded(f"@{path}"))
+        elif block.title == "gate.toml":
+            criteria.read(path)
         else:
             recipe.build(recipe.read(path))
+
+    def yaml(self, block: Block) -> None:
+        """A pipeline: its commands exist. tests/test_pipelines.py runs them."""
+        for line in shell_lines(block.text):
+            for words in commands(line):
+                if words[0] in ("classwise", "pip"):
+                    check(words, self.capsys)
 
     def json(self, block: Block) -> None:
         json.loads(block.text)

@@ -140,12 +140,12 @@ def _audited(folder: Path, name: str, attack: str, strength: float, noise: float
     if name in _kept:
         shutil.copytree(_kept[name], out)
     else:
-        model = _linear(strength, noise, zlib.crc32(name.encode()))
+        model = linear(strength, noise, zlib.crc32(name.encode()))
         cw.audit(model, "digits", attack, 0.1, out=out, progress=False, **options)
         _kept[name] = out
 
 
-def _linear(strength: float, noise: float, seed: int) -> nn.Module:
+def linear(strength: float, noise: float, seed: int) -> nn.Module:
     """A linear classifier of the digits that has learnt something; the weaker its penalty, the more. noise: in its
     weights, drawn from the seed."""
     weight, bias = _fitted(strength)

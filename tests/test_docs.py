@@ -24,7 +24,7 @@ from stand_ins import STAND_INS
 
 #: Why a block may say that it is only checked.
 REASONS = {"synopsis", "your own files", "many processes"}
-LANGUAGES = {"console", "json", "python", "text", "toml"}
+LANGUAGES = {"console", "json", "python", "text", "toml", "yaml"}
 
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 on_every_page = for_each("page", PAGES)

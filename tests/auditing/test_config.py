@@ -22,18 +22,8 @@ from classwise.studies.runner.graph import AuditJob
 
 SETTINGS = settings_of(AuditConfig)
 POSITIONAL = ("model", "data", "attacks", "eps")
-ONLY_OPTIONS = (
-    "class_eps",
-    "find_worst",
-    "csv",
-    "as_json",
-    "require",
-    "confident",
-    "junit",
-    "baseline",
-    "margin",
-    "summary",
-)
+OF_THE_GATE = ("require", "confident", "baseline", "margin", "junit", "summary")
+ONLY_OPTIONS = ("class_eps", "find_worst", "csv", "as_json", *OF_THE_GATE)
 
 
 def of_mode(mode: str) -> set[str]:

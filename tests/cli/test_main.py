@@ -19,6 +19,7 @@ import torch
 import classwise
 from classwise import attacks, data, metrics, models
 from classwise.cli.main import main
+from classwise.core.run_folder import AuditFolder
 from classwise.data import load as load_data
 from classwise.results.audit_result import Audit
 
@@ -228,6 +229,27 @@ class TestGate:
         code, _, err = command(*arguments, "--confident")
         assert code == 1  # twelve images cannot show it
         assert "lower bound" in err
+
+    @pytest.mark.slow
+    def test_a_baseline_and_a_file(self, command: Command, tmp_path: Path) -> None:
+        base, gate_file, text = tmp_path / "base", tmp_path / "gate.toml", tmp_path / "out" / "summary.md"
+        assert command(*audit("-a", "fgsm", "-e", "0.01", "--out", str(base)))[0] == 0
+        gate_file.write_text('[classes]\n"*" = 0.0\n3 = "200/201"\n', encoding="utf-8")
+        asked = ["--require", f"@{gate_file}", "--baseline", str(base), "--summary", str(text)]
+        code, _, err = command(*audit("-a", "fgsm", "-e", "0.01", *asked))
+        assert (code, "requirements hold" in err) == (0, True)
+        assert "Robustness by class: all 30 requirements hold" in text.read_text(encoding="utf-8")
+        code, _, err = command(*audit("-a", "fgsm", "-e", "0.02", *asked))
+        assert code == 2  # another radius is another attack
+        assert "with different settings" in err
+
+    @pytest.mark.slow
+    def test_requirements_are_kept_from_the_beginning(self, command: Command, tmp_path: Path) -> None:
+        out = ["-a", "fgsm", "-e", "0.01", "--out", str(tmp_path / "run")]
+        assert command(*audit(*out, "--require", "worst>=0.01"))[0] == 0
+        assert command(*audit(*out, "--require", "worst>=0.02"))[0] == 0
+        kept = AuditFolder(tmp_path / "run").config()["criteria"]
+        assert kept == {"require": ["worst>=0.01"], "confident": False}
 
     def test_a_typing_error_costs_no_audit(self, command: Command) -> None:
         code, out, err = command("audit", "-m", "nowhere.pt", "-d", "nothing", "--require", "wrost>=0.2")

@@ -1,10 +1,9 @@
-"""Requirements: how they are written, what they are asked of, and the JUnit file."""
+"""Requirements: how they are written, and what they are asked of."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
@@ -139,28 +138,32 @@ class TestConfident:
         assert gate.check(audit, ["average>=0.6"], True)[0].value == pytest.approx(0.6)
 
 
-def test_junit(audit: Audit, tmp_path: Path) -> None:
-    outcomes = gate.check(audit, ["worst>=0.25", "clean.worst>=0.5", "class[a>b]>=99%"])
-    gate.write_junit(tmp_path / "out" / "junit.xml", outcomes)
-    text = (tmp_path / "out" / "junit.xml").read_bytes()
-    assert text.lower().startswith(b"<?xml version='1.0' encoding='utf-8'?>")
-    suite = ElementTree.fromstring(text)
-    assert suite.tag == "testsuite"
-    assert (suite.get("tests"), suite.get("failures")) == ("3", "2")
-    assert [case.get("name") for case in suite] == ["worst>=0.25", "clean.worst>=0.5", "class[a>b]>=99%"]
-    messages = [failure.get("message") for failure in suite.iter("failure")]
-    assert messages == [outcome.sentence for outcome in outcomes if not outcome.passed]
+class TestGroups:
+    def test_a_metric_over_the_classes_of_a_group(self, audit: Audit) -> None:
+        """dog and St. Bernard: 50% and 90% of 100 each."""
+        groups = {"dogs": ("dog", "St. Bernard"), "n/a": ("cat",)}
+        texts = ["group[dogs].worst>=0.5", "group[dogs].average>=0.71", "clean.group[dogs].gap<=0.2"]
+        texts += ["group[n/a].worst<0.3"]
+        found = gate.check(audit, texts, groups=groups)
+        assert [one.value for one in found] == pytest.approx([0.5, 0.7, 0.2, 0.2])
+        assert [one.passed for one in found] == [True, False, True, True]
+        assert found[1].sentence == f"{texts[1]}: FAILED (group[dogs].average under pgd-20 is 70.0%)"
 
+    def test_the_interval_of_its_worst_class_is_of_that_many_classes(self, audit: Audit) -> None:
+        """Of one class the exact interval itself: 20 of 100 are 12.7% to 29.2%."""
+        low, high = gate.check(audit, ["group[one].worst>=0.1", "group[one].worst<=0.9"], True, {"one": ["cat"]})
+        assert (low.value, high.value) == pytest.approx((0.1267, 0.2918), abs=1e-4)
+        assert low.interval == "12.7%–29.2%"
 
-def test_junit_with_a_class_of_any_script(audit_of: Make, tmp_path: Path) -> None:
-    audit = audit_of({"pgd-20": [1, 2]}, (5, 5), ("猫", "chien"))
-    gate.write_junit(tmp_path / "junit.xml", gate.check(audit, ["class[猫]>=0.5"]))
-    assert ElementTree.parse(tmp_path / "junit.xml").getroot()[0].get("name") == "class[猫]>=0.5"
+    def test_superclasses_of_the_data_are_groups(self, audit: Audit) -> None:
+        meta = dataclasses.replace(audit.records.meta, superclasses={"pets": ("cat", "dog"), "rest": NAMES[2:]})
+        audit = dataclasses.replace(audit, records=dataclasses.replace(audit.records, meta=meta))
+        assert gate.check(audit, ["group[pets].accuracy>=0.35"])[0].value == pytest.approx(0.35)
 
-
-def test_junit_with_what_is_no_character_in_xml(audit_of: Make, tmp_path: Path) -> None:
-    audit = audit_of({"pgd-20": [1, 2]}, (5, 5), ("c\x07t", "dog"))
-    gate.write_junit(tmp_path / "junit.xml", gate.check(audit, ["class[c\x07t]>=0.5"]))
-    (case,) = ElementTree.parse(tmp_path / "junit.xml").getroot()
-    assert case.get("name") == "class[c�t]>=0.5"
-    assert "class[c�t]" in (case[0].get("message") or "")
+    def test_mistakes(self, audit: Audit) -> None:
+        with pytest.raises(UserError, match="unknown group of classes 'dgs'; did you mean 'dogs'"):
+            gate.check(audit, ["group[dgs].worst>=0.5"], groups={"dogs": ("dog",)})
+        with pytest.raises(UserError, match="unknown class 'hound'"):
+            gate.check(audit, ["group[dogs].worst>=0.5"], groups={"dogs": ("hound",)})
+        with pytest.raises(UserError, match="unknown quantity"):
+            gate.parse("group[dogs]>=0.5")

@@ -3,15 +3,16 @@
 For each attack that is asked for, clean and the headline one by default, and each class, with d the accuracy now minus
 that of the baseline:
 
-    beyond chance   fails if d < 0 and the exact McNemar test of the pairs of answers is significant at α, after Holm's
-                    correction over all classes of all these attacks: a gate on an unchanged model fails by chance with
+    beyond chance   fails if the exact McNemar test that the class is worse than it was, one-sided, is significant at α
+                    after Holm's correction over all classes of all these attacks: an unchanged model fails with
                     probability α at most
     margin m        fails if d < −m; a confident gate asks it of the lower end of Newcombe's interval of d. The claim
                     "no class fell by more than m" then holds at 1 − α without a correction, since it is made only if
                     every class passes (intersection-union test; Berger, Technometrics 1982)
 
-The test is that of `classwise compare`. With b images lost and none gained its p-value is 2·2⁻ᵇ, so that a fall of
-fewer than b₀ = ⌈1 + log₂(M/α)⌉ images, M being the number of tests, never fails: `detectable`.
+With b images lost and none gained the p-value is 2⁻ᵇ, so that a fall of fewer than b₀ = ⌈log₂(M/α)⌉ images, M being the
+number of tests, never fails: `detectable`. `classwise compare` asks whether a class changed in either direction, so its
+p-values are twice as large.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ from classwise.core.errors import UserError
 from classwise.core.format import UNKNOWN, fixed, listed, p_equals, percent, points
 from classwise.core.records import CLEAN
 from classwise.core.spec import check_keys, number
+from classwise.metrics import paired
 from classwise.results.audit_result import Audit
 from classwise.results.compare import compare
 from classwise.results.gate import RequirementResult
-from classwise.stats.comparisons import holm
+from classwise.stats.comparisons import fell, holm
 
 _BEFORE, _NOW = "the baseline", "this run"
 _KEYS = ("run", "margin", "attacks")
@@ -88,14 +90,16 @@ class Baseline:
                 f"{self.name} is no baseline for this run under {attack}: {' '.join(found.notes) or found.title}. "
                 "Audit the earlier model again, on the same images and with the same attacks."
             )
-        return found.by_class().assign(attack=attack)
+        pairs = paired.compute(self.audit.rows(attack), audit.rows(attack))[:-1]
+        worse = fell(pairs["only_first"].to_numpy(), pairs["only_second"].to_numpy())
+        return found.by_class().assign(attack=attack, p=np.where(pairs["n"] > 0, worse, np.nan))
 
     def _result(
         self, row: Mapping[Any, Any], headline: str, alpha: float, confident: bool, seconds: float
     ) -> RequirementResult:
         change, low = float(row["difference"]), float(row["low"])
         if self.margin is None:
-            asked, passed = change, not (change < 0 and row["p_holm"] < alpha)
+            asked, passed = change, row["p_holm"] >= alpha
         else:
             asked = low if confident else change
             passed = asked >= -self.margin
@@ -120,7 +124,7 @@ class Baseline:
 
 def detectable(tests: int, alpha: float) -> int:
     """The fewest images lost, none being gained, that are beyond chance for one of so many classes."""
-    return math.ceil(1 + math.log2(max(tests, 1) / alpha))
+    return math.ceil(math.log2(max(tests, 1) / alpha))
 
 
 def _notes(table: pd.DataFrame, alpha: float) -> list[str]:

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 from classwise.core.csv_files import visible
 from classwise.core.format import level, percent, radius
+from classwise.core.records import CLEAN
 from classwise.core.run_config import as_table
 from classwise.core.storage import atomic_write_text
 from classwise.core.version import __version__
@@ -17,7 +18,7 @@ from classwise.results.audit_result import Audit
 from classwise.results.criteria import CriteriaResult
 from classwise.results.gate import RequirementResult
 
-_MOST = 20  # requirements that hold and are shown one by one; more are counted
+_MOST = 12  # requirements that hold and are shown one by one; more are counted
 
 
 def lines(checked: CriteriaResult) -> Iterator[tuple[str, bool]]:
@@ -130,7 +131,9 @@ def _row(state: str, result: RequirementResult) -> str:
 def _classes(audit: Audit) -> str:
     """Clean and robust accuracy, the weakest first."""
     table = audit.by_class().sort_values("accuracy", na_position="last", kind="stable")
-    clean = audit.by_class("clean").set_index("class")["accuracy"] if "clean" in audit.names else {}
+    clean: dict[Any, float] = {}
+    if CLEAN in audit.names:
+        clean = audit.by_class(CLEAN).set_index("class")["accuracy"].to_dict()
     head = f"| class | images | clean | {_text(audit.headline)} | {level(audit.confidence)} CI |\n|---|--:|--:|--:|--:|"
     rows = [
         f"| {_text(row['class'])} | {row['n']:,} | {percent(clean.get(row['class']))} | {percent(row['accuracy'])} | "

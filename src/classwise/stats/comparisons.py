@@ -2,6 +2,7 @@
 
 mcnemar    of pairs, b are right only in the first run and c only in the second. If neither is better,
            b ~ Binomial(b + c, ½), so p = min(1, 2 P(X ≤ min(b, c)))                           McNemar 1947, exact
+fell       the one-sided test of the same pairs, that the second run is worse: p = P(X ≤ c), X ~ Binomial(b + c, ½)
 fisher     of different examples, two-sided                                                             Fisher 1934
 newcombe   with Wilson's intervals (l₁, u₁) and (l₂, u₂) of the single accuracies and φ the correlation of the answers,
            d − √((a₂−l₂)² − 2φ(a₂−l₂)(u₁−a₁) + (u₁−a₁)²)  to  d + √((u₂−a₂)² − 2φ(u₂−a₂)(a₁−l₁) + (a₁−l₁)²)
@@ -25,6 +26,11 @@ def mcnemar(only_first: Array, only_second: Array) -> Array:
     """The two-sided p-value, element by element."""
     fewer = np.minimum(only_first, only_second)
     return np.asarray(np.minimum(1.0, 2 * special.bdtr(fewer.astype(float), only_first + only_second, 0.5)))
+
+
+def fell(only_first: Array, only_second: Array) -> Array:
+    """The one-sided p-value of the second run being worse, element by element."""
+    return np.asarray(special.bdtr(only_second.astype(float), only_first + only_second, 0.5))
 
 
 def fisher(right_first: Array, n_first: Array, right_second: Array, n_second: Array) -> Array:
