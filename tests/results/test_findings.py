@@ -65,6 +65,34 @@ class TestNearChance:
         assert ("near_chance" in found(audit_of({"clean": [right] * 2}, [1000] * 2))) is said
 
 
+class TestWrongWithoutAttack:
+    def test_a_class_that_is_wrong_on_clean_images(self, audit_of: Make) -> None:
+        """20 of 100 correct: at most 31.5% by Wilson with Šidák over three classes, so below one half beyond chance."""
+        audit = audit_of({"clean": [20, 90, 95], "pgd-20": [15, 60, 60]}, WIDE, ("cat", "dog", "ship"))
+        wrong = found(audit)["wrong_without_attack"]
+        assert wrong.severity == "warning"
+        assert wrong.what == (
+            "1 class of 3 is mostly wrong without any attack (cat 20.0% correct); cat is most often misclassified as dog."
+        )
+        assert wrong.numbers == {"classes": {"cat": 0.2}}
+
+    @pytest.mark.parametrize("right", [[45, 90, 95], [33, 33, 34]])
+    def test_not_within_chance_of_one_half_nor_of_a_model_that_guesses(self, audit_of: Make, right: list[int]) -> None:
+        assert "wrong_without_attack" not in found(audit_of({"clean": right, "pgd-20": [1, 1, 1]}, WIDE))
+
+
+class TestRadius:
+    def test_too_large_where_half_of_the_classes_are_gone(self, audit_of: Make) -> None:
+        too_large = found(audit_of({"pgd-20": [0, 1, 60]}, WIDE))["radius_too_large"]
+        assert too_large.what.startswith("The radius is too large to rank classes: at 8/255, 2 of 3 classes have 1% of")
+        assert "--eps-grid" in too_large.remedy
+        assert (too_large.numbers["classes"], too_large.numbers["of"]) == (2, 3)
+
+    def test_not_where_most_classes_still_differ(self, audit_of: Make) -> None:
+        assert "radius_too_large" not in found(audit_of({"pgd-20": [0, 2, 60]}, WIDE))
+        assert "radius_too_large" not in found(audit_of({}, WIDE))
+
+
 def kdd(cat: list[int] = CAT, dog: int = 430) -> np.ndarray:
     counts = np.full((10, 10), 45)
     np.fill_diagonal(counts, 595)
@@ -402,6 +430,13 @@ class TestTraining:
             "Clean accuracy is 100.0% and robust accuracy 5.0%: the model does not look adversarially trained."
         )
         assert "lower_beta" in found(audit_of({"pgd-20": [100, 120, 180]}, (200,) * 3))
+
+    @pytest.mark.parametrize("right", [[0, 10, 20], [100, 120, 180]])
+    def test_no_advice_on_training_from_a_wrongly_normalised_model(self, audit_of: Make, right: list[int]) -> None:
+        audit = audit_of({"pgd-20": right}, (200,) * 3)
+        wrong = replace(audit, findings=(Finding("normalisation", "error", "Wrong.", "Mend it."),))
+        assert len(found(audit)) == 1
+        assert found(wrong).keys() == {"normalisation"}
 
     def test_what_the_checkpoint_says_decides(self, audit_of: Make) -> None:
         broken, robust = [0, 10, 20], [100, 120, 180]

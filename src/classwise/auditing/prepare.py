@@ -13,7 +13,7 @@ from torch import nn
 
 from classwise import attacks as attack_files
 from classwise.attacks.attack import Attack
-from classwise.auditing import inputs, sanity
+from classwise.auditing import inputs, normalization, sanity
 from classwise.auditing.config import AuditConfig
 from classwise.auditing.recorded import in_folder
 from classwise.core.errors import UserError
@@ -127,6 +127,8 @@ def _prepare(
         if finding.code == "input_range" and not config.model.force:
             raise UserError(f"{finding.what} {finding.remedy} (force=True or --force audits it all the same.)")
     randomised = any(finding.code == "randomised" for finding in findings)
+    if not (black_box or randomised):
+        findings += normalization.check(model, images, device, seed)
     attack_copy = (
         AttackCopy(model=model) if black_box else accelerate(model, example, fold=resources.fold and not randomised)
     )

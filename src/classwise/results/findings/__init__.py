@@ -40,6 +40,8 @@ RULES = (
     Rule("larger_eps_weaker", "error", attacks.larger_eps_weaker),
     Rule("outside_ball", "error", attacks.outside_ball),
     Rule("temperature_beats_pgd", "warning", attacks.temperature_beats_pgd, f"{_DOCS}#hidden-gradients"),
+    Rule("wrong_without_attack", "warning", images.wrong_without_attack),
+    Rule("radius_too_large", "warning", attacks.radius_too_large),
     Rule("few_images", "warning", images.few_images),
     Rule("train_adversarially", "recommendation", training.train_adversarially, f"{_DOCS}#which-beta-to-lower"),
     Rule("lower_beta", "recommendation", training.lower_beta, f"{_DOCS}#which-beta-to-lower"),

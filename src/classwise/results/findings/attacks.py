@@ -7,17 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from classwise.core.format import p_equals, percent, points
+from classwise.core.format import p_equals, percent, points, radius
 from classwise.core.meta import AttackInfo
 from classwise.core.records import CLEAN, Records
-from classwise.metrics import paired
+from classwise.metrics import accuracy, paired
 from classwise.results.audit_result import Audit
 from classwise.results.finding import Found
+from classwise.results.findings.images import is_near_chance
 from classwise.stats import comparisons
 
 _EFFORT = {"steps", "restarts", "draws", "queries", "iterations"}  # more of these can only strengthen an attack
 _BEATS = 0.01  # share of the examples that an attack which should be weaker may break alone before it is reported
 _MOST = 3  # classes named
+_HARDLY = 0.01  # robust accuracy of a class of which hardly an image is left
 
 
 def blind_beats_gradient(audit: Audit) -> Found:
@@ -66,6 +68,27 @@ def larger_eps_weaker(audit: Audit) -> Found:
             "protocol any.",
             {"smaller": smaller, "larger": larger, "gain": gain, "p": p},
         )
+
+
+def radius_too_large(audit: Audit) -> Found:
+    """An audit at one radius at which half of the classes, or more, have hardly an image left: their order is chance.
+
+    Of each of these classes the accuracy is no more than `_HARDLY`. Along several radii a smaller one ranks the classes.
+    """
+    if audit.headline == CLEAN or audit.has_curve or is_near_chance(audit.rows(CLEAN), audit.confidence):
+        return
+    correct, support = accuracy.counts(audit.rows())
+    left = correct[support > 0] / support[support > 0]
+    gone = int((left <= _HARDLY).sum())
+    if 2 * gone < len(left) or len(left) < 2:
+        return
+    eps, size = radius(audit.records.meta.eps), len(left)
+    yield (
+        f"The radius is too large to rank classes: at {eps}, {gone} of {size} classes have "
+        f"{percent(_HARDLY, 0)} of their images robust, or none.",
+        f"Use --eps-grid 8 (eps_grid=8), a curve up to {eps}: at smaller radii the classes still differ.",
+        {"eps": audit.records.meta.eps, "classes": gone, "of": size},
+    )
 
 
 def temperature_beats_pgd(audit: Audit) -> Found:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from classwise.core.format import level, listed, percent
 from classwise.core.records import CLEAN, Records
-from classwise.metrics import accuracy, overall, worst
+from classwise.metrics import accuracy, confound, overall, worst
 from classwise.results.audit_result import Audit
 from classwise.results.finding import Found
 from classwise.stats.intervals import POWER
 
+_MOST = 5  # classes named
 _FEW = 30  # below this many examples a class's 95% interval is wider than about ±18 points
 
 
@@ -28,6 +29,34 @@ def near_chance(audit: Audit) -> Found:
         )
         remedy = "Check the weights, the order of the classes and the normalisation before reading anything else here."
         yield what, remedy, {"accuracy": value, "chance": chance}
+
+
+def wrong_without_attack(audit: Audit) -> Found:
+    """Classes most of whose clean images are misclassified beyond chance: what an attack does to them says little.
+
+    The upper bound of the clean accuracy, simultaneous over the classes, is below one half.
+    """
+    clean = audit.rows(CLEAN)
+    if is_near_chance(clean, audit.confidence):
+        return
+    table = accuracy.compute(clean, confidence=audit.confidence, simultaneous=True).to_frame()
+    wrong = table[(table["n"] > 0) & (table["high"] < 0.5)].sort_values("value", kind="stable")
+    if wrong.empty:
+        return
+    others = confound.compute(clean)
+    numbers = {str(row["class"]): float(row["value"]) for _, row in wrong.iterrows()}
+    texts = [f"{name} {percent(value)}" for name, value in numbers.items()]
+    which, are = ("class", "is") if len(numbers) == 1 else ("classes", "are")
+    first = next(iter(numbers))
+    other = others.names[clean.class_names.index(first)]
+    mistaken = f"; {first} is most often misclassified as {other}" if other else ""
+    yield (
+        f"{len(numbers)} {which} of {audit.records.num_classes} {are} mostly wrong without any attack "
+        f"({listed(texts, _MOST)} correct){mistaken}.",
+        "The attack is not what is wrong with them: check their labels, the order of the classes and how many of their "
+        "images the model was trained on, before reading their robust accuracy.",
+        {"classes": numbers},
+    )
 
 
 def few_images(audit: Audit) -> Found:

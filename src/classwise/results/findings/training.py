@@ -29,18 +29,22 @@ def _is_broken(audit: Audit) -> bool:
     return robust <= max(1 / audit.records.num_classes, _LEAST_ROBUST * clean)
 
 
+def _is_another_model(audit: Audit) -> bool:
+    """Whether the audit is not about the model as it was trained, so that no advice on training can follow from it."""
+    wrong = any(finding.code == "normalisation" for finding in audit.findings)
+    return wrong or is_near_chance(audit.rows(CLEAN), audit.confidence)
+
+
 def train_adversarially(audit: Audit) -> Found:
     """A model with a high clean accuracy that the attack breaks, unless it is known to be adversarially trained."""
-    if audit.adversarially_trained or audit.headline == CLEAN or not _is_broken(audit):
-        return
-    if is_near_chance(audit.rows(CLEAN), audit.confidence):
+    if audit.adversarially_trained or audit.headline == CLEAN or not _is_broken(audit) or _is_another_model(audit):
         return
     clean, robust = (overall.compute(audit.rows(name)).value for name in (CLEAN, audit.headline))
     is_known = audit.adversarially_trained is not None
     how = "was trained without adversarial examples" if is_known else "does not look adversarially trained"
     yield (
         f"Clean accuracy is {percent(clean)} and robust accuracy {percent(robust)}: the model {how}.",
-        "Train it adversarially before balancing its classes, for example with the methods madry or trades.",
+        "Train it adversarially before balancing its classes; the method madry is the usual first step.",
         {"clean": clean, "robust": robust},
     )
 
@@ -59,6 +63,8 @@ def lower_beta(audit: Audit, homing: Array | None = None) -> Found:
     rows = audit.rows()
     errors = misclassified.compute(rows) if homing is None else _off_diagonal(homing, rows.num_classes)
     if audit.headline == CLEAN or audit.adversarially_trained is False or _is_broken(audit):
+        return
+    if _is_another_model(audit):
         return
     correct, support = accuracy.counts(rows)
     share, names = intervals.ratio(correct, support), rows.class_names
