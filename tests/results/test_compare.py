@@ -247,6 +247,25 @@ class TestWords:
         assert [points(value) for value in (0.0312, -0.2, 0.0, float("nan"))] == ["+3.1", "−20.0", "+0.0", "–"]
 
 
+class TestHeadline:
+    """The better worst class of two runs, or the best of several against the base or the next."""
+
+    def test_apart_and_overlapping(self, audit_of: Make) -> None:
+        low, high = audit_of({"pgd-20": [20, 80]}, (200, 200)), audit_of({"pgd-20": [120, 130]}, (200, 200))
+        made = compare({"a": low, "b": high})
+        assert made.headline.startswith("b has the higher worst class: 60.0% robust (95% CI ")
+        assert made.headline.endswith("of a.")
+        near = compare({"a": low, "b": audit_of({"pgd-20": [24, 80]}, (200, 200))}).headline
+        assert near.endswith("of a; the intervals overlap.")
+
+    def test_of_several_and_equal(self, audit_of: Make) -> None:
+        runs = {name: audit_of({"pgd-20": [k, 150]}, (200, 200)) for name, k in (("a", 20), ("b", 30), ("c", 25))}
+        assert compare(runs).headline.startswith("b has the highest worst class of the 3 runs: 15.0% robust")
+        assert " of c" in compare(runs, base="b").headline
+        same = compare({"a": runs["a"], "d": runs["a"]}).headline
+        assert same == "The worst classes of a and d are equally robust: 10.0%."
+
+
 class TestShown:
     HOSTILE = ("<script>alert(1)</script>", "a|b_c", "[bold]&")
 

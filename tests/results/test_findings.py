@@ -72,7 +72,8 @@ class TestWrongWithoutAttack:
         wrong = found(audit)["wrong_without_attack"]
         assert wrong.severity == "warning"
         assert wrong.what == (
-            "1 class of 3 is mostly wrong without any attack (cat 20.0% correct); cat is most often misclassified as dog."
+            "1 class of 3 is mostly wrong without any attack (cat 20.0% correct); cat is most often misclassified "
+            "as dog."
         )
         assert wrong.numbers == {"classes": {"cat": 0.2}}
 
@@ -435,8 +436,9 @@ class TestTraining:
     def test_no_advice_on_training_from_a_wrongly_normalised_model(self, audit_of: Make, right: list[int]) -> None:
         audit = audit_of({"pgd-20": right}, (200,) * 3)
         wrong = replace(audit, findings=(Finding("normalisation", "error", "Wrong.", "Mend it."),))
-        assert len(found(audit)) == 1
-        assert found(wrong).keys() == {"normalisation"}
+        advice = {"train_adversarially", "lower_beta"}
+        assert advice & found(audit).keys()
+        assert not advice & found(wrong).keys()
 
     def test_what_the_checkpoint_says_decides(self, audit_of: Make) -> None:
         broken, robust = [0, 10, 20], [100, 120, 180]

@@ -115,6 +115,23 @@ def test_nearly_nothing_is_not_nothing(audit_of: Make) -> None:
     assert "cat is the worst class: <0.1% robust" in audit.verdict().sentence
 
 
+@pytest.mark.parametrize(
+    ("right", "images", "headline"),  # intervals: exact bounds, the upper one with Šidák over the classes
+    [
+        ((182, 600, 700, 500), (1000,) * 4, "cat is the worst class: 18.2% robust (95% CI 15.9–21.4%)."),
+        ((18, 20, 80, 85), (100,) * 4, "cat or dog is the worst class: 18.0% robust (95% CI 11.0–29.4%)."),
+        ((18, 20, 22, 85), (100,) * 4, "cat or one of 2 others is the worst class: 18.0% robust (95% CI 11.0–29.4%)."),
+        ((2, 4, 90, 1), (20, 40, 100, 10), "3 of 4 classes tie for the worst: 10.0% robust (95% CI 0.3–27.6%)."),
+        ((0, 0, 0, 0), (20,) * 4, "All 4 classes are equally accurate: 0.0% robust (95% CI 0.0–22.4%)."),
+        ((1, 300, 300, 300), (6, 300, 300, 300), "cat looks worst, on 6 images: 16.7% robust (95% CI 0.4–73.3%)."),
+        ((12, 0, 0, 0), (30, 0, 0, 0), "cat is the only class with images: 40.0% robust (95% CI 22.7–59.4%)."),
+    ],
+)
+def test_in_one_line(audit_of: Make, right: tuple[int, ...], images: tuple[int, ...], headline: str) -> None:
+    found = audit_of({"pgd-20": list(right)}, images, NAMES).verdict()
+    assert found.headline == headline
+
+
 def test_it_is_ready_for_json(audit_of: Make) -> None:
     found = audit_of({"pgd-20": [2, 2, 90]}, (20, 20, 100), ("cat", "dog", "ship")).verdict().to_dict()
     assert found["worst"] == ["cat", "dog"]

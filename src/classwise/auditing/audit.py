@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,7 @@ def _timing(stats: Mapping[str, Mapping[str, float]], wall: float, job: evaluati
     """Seconds, passes and counts per attack over the whole run, and the wall time of this call."""
     return {
         "wall_seconds": round(wall, 3),
+        "finished": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "attacks": {name: {key: round(value, 3) for key, value in cost.items()} for name, cost in stats.items()},
         **dataclasses.asdict(job.plan),
         "threads": torch.get_num_threads(),

@@ -51,8 +51,8 @@ def check(model: nn.Module, images: Images, device: torch.device, seed: int) -> 
             "error",
             f"The model looks wrongly normalised: {now} it predicts {percent(before)} of {len(right)} clean images "
             f"correctly, {_called(best)} {percent(after)} ({p_equals(p)}).",
-            f"Audit it with --normalize {best} (load_model(…, normalize={best!r})), and do not read the numbers of this "
-            "audit: they are about another model than the one that was trained.",
+            f"Audit it with --normalize {best} (load_model(…, normalize={best!r})), and do not read the numbers of "
+            "this audit: they are about another model than the one that was trained.",
             numbers={"normalize": best, "given": before, "other": after, "images": len(right), "p": p},
         )
 

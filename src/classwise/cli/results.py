@@ -213,6 +213,9 @@ def report(
     pair: Annotated[str, typer.Option("--pair", help=_PAIR)] = "auto",
     name: Annotated[list[str] | None, typer.Option("--name", help="What to call the runs, one for each; repeatable. [default: the folders' names]")] = None,
     title: Annotated[str | None, typer.Option("--title", help="Of the page.")] = None,
+    note: Annotated[str, typer.Option("--note", help="A note of yours below the title.")] = "",
+    require: Annotated[list[str] | None, typer.Option("--require", help="Show whether this holds, such as worst>=0.25; repeatable.")] = None,
+    confident: Annotated[bool, typer.Option("--confident", help="Ask requirements of the interval's bound.")] = False,
     base: Annotated[str | None, typer.Option("--base", help="The run the others are compared with. [default: the first]")] = None,
     images: Annotated[bool, typer.Option("--images/--no-images", help="Show the images that flipped, where an audit kept them.")] = True,
     metric: Annotated[list[str] | None, typer.Option("--metric", help="Show this metric too: a name, or mine.py:gini; repeatable.")] = None,
@@ -222,4 +225,6 @@ def report(
 
     room = {} if images else {"image_bytes": 0}
     compared = _compared_groups(None, None, group, control, pair)
-    typer.echo(page.build(runs or [], out, name, title, base, metrics=metric or (), groups=compared, **room))
+    gated: dict[str, Any] = {"requirements": require or (), "confident": confident}
+    shown: dict[str, Any] = {"metrics": metric or (), "groups": compared, "note": note, **gated, **room}
+    typer.echo(page.build(runs or [], out, name, title, base, **shown))

@@ -23,7 +23,7 @@ import pandas as pd
 from classwise.core.arguments import checked
 from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError, unknown
-from classwise.core.format import listed, points
+from classwise.core.format import interval, level, listed, percent, points
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import agreement, average, cv, difference, mcd, overall, rho, worst
 from classwise.results import comparable
@@ -70,6 +70,23 @@ class Comparison:
     def title(self) -> str:
         """What is compared, in a line."""
         return f"{len(self.audits)} runs under {self.attack}, against {self.base}"
+
+    @property
+    def headline(self) -> str:
+        """Which run has the best worst class, against the base or else the next best, in one plain line."""
+        ranked = self.runs.sort_values("worst", ascending=False, kind="stable")
+        first = ranked.iloc[0]
+        other = ranked[ranked["run"] == self.base].iloc[0] if first["run"] != self.base else ranked.iloc[1]
+        of = "" if len(ranked) == 2 else f" of the {len(ranked)} runs"
+        ends = [interval(run["worst_low"], run["worst_high"]) for run in (first, other)]
+        shares = [percent(run["worst"]) for run in (first, other)]
+        if first["worst"] == other["worst"]:
+            return f"The worst classes of {first['run']} and {other['run']} are equally robust: {shares[0]}."
+        overlap = "; the intervals overlap" if first["worst_low"] <= other["worst_high"] else ""
+        return (
+            f"{first['run']} has the {'highest' if of else 'higher'} worst class{of}: {shares[0]} robust "
+            f"({level(self.confidence)} CI {ends[0]}) against {shares[1]} ({ends[1]}) of {other['run']}{overlap}."
+        )
 
     def sentences(self) -> list[str]:
         """For each run but the base, which classes gained and which lost."""

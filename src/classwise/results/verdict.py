@@ -70,6 +70,11 @@ class Verdict:
         return f"{text} {self.absent:,} {are} not counted."
 
     @property
+    def headline(self) -> str:
+        """The verdict in one plain line with its interval, for the top of a page; `sentence` says the rest."""
+        return f"{_who(self)}: {_quality(self)} ({level(self.confidence)} CI {interval(self.low, self.high)})."
+
+    @property
     def where(self) -> str:
         """Under which attack, as a sentence begins."""
         words = {CLEAN: "Without an attack", WORST_CASE: "In the worst case over all attacks"}
@@ -122,6 +127,26 @@ def _status(lowest: worst.Worst, classes: int, images: int) -> Status:
 # ---- in words ------------------------------------------------------------------------------------------------------
 
 
+def _who(v: Verdict) -> str:
+    """The worst class, or the classes one of which it is."""
+    first = _called(v.worst[0])
+    match v.status:
+        case "single":
+            return f"{first} is the only class with images"
+        case "equal":
+            return f"All {v.classes:,} classes are equally accurate"
+        case "tied":
+            return f"{len(v.worst):,} of {v.classes:,} classes tie for the worst"
+        case "decided":
+            return f"{first} is the worst class"
+        case "undecided":
+            others = len(v.possible) - 1
+            rest = _called(v.possible[1]) if others == 1 else f"one of {others:,} others"
+            return f"{first} or {rest} is the worst class"
+        case "few images":
+            return f"{first} looks worst, on {v.images} image{'' if v.images == 1 else 's'}"
+
+
 def _finding(v: Verdict) -> str:
     """The verdict without its attack."""
     first, accuracy, certain = _called(v.worst[0]), _level(v), f"at {level(v.confidence)} confidence"
@@ -145,11 +170,14 @@ def _finding(v: Verdict) -> str:
             return f"{lowest}; but {images} not enough to call it the worst class, which takes {worst.FEWEST}"
 
 
+def _quality(v: Verdict) -> str:
+    return f"{percent(v.accuracy)} {'correct' if v.attack == CLEAN else 'robust'}"
+
+
 def _level(v: Verdict) -> str:
-    quality = "correct" if v.attack == CLEAN else "robust"
     of_worst = "" if v.status == "single" else " of the worst class"
     mean = "" if v.status in ("single", "equal") else f"; the average of the classes is {percent(v.average)}"
-    return f"{percent(v.accuracy)} {quality} ({level(v.confidence)} CI{of_worst} {interval(v.low, v.high)}){mean}"
+    return f"{_quality(v)} ({level(v.confidence)} CI{of_worst} {interval(v.low, v.high)}){mean}"
 
 
 def _errors(v: Verdict) -> str:

@@ -66,7 +66,7 @@ def test_another_run_and_another_attack(page: Any) -> None:
     page.find_element("css selector", "input[name=run]").send_keys("\ue014")  # arrow right
     assert texts(page, "#announcer") == ["Now showing wat."]
     assert texts(page, "#class-body td.strong") != before
-    assert [e.is_displayed() for e in page.find_elements("css selector", ".verdict")] == [False, True]
+    assert [e.is_displayed() for e in page.find_elements("css selector", "[data-run] .verdict")] == [False, True]
     page.find_element("css selector", "#attack option").click()
     assert texts(page, "#class-body td.strong") == ["100.0%"] * len(NAMES)
 

@@ -73,7 +73,7 @@ def larger_eps_weaker(audit: Audit) -> Found:
 def radius_too_large(audit: Audit) -> Found:
     """An audit at one radius at which half of the classes, or more, have hardly an image left: their order is chance.
 
-    Of each of these classes the accuracy is no more than `_HARDLY`. Along several radii a smaller one ranks the classes.
+    Their accuracy is no more than `_HARDLY`. Along several radii a smaller one ranks the classes.
     """
     if audit.headline == CLEAN or audit.has_curve or is_near_chance(audit.rows(CLEAN), audit.confidence):
         return

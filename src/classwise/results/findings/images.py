@@ -53,8 +53,8 @@ def wrong_without_attack(audit: Audit) -> Found:
     yield (
         f"{len(numbers)} {which} of {audit.records.num_classes} {are} mostly wrong without any attack "
         f"({listed(texts, _MOST)} correct){mistaken}.",
-        "The attack is not what is wrong with them: check their labels, the order of the classes and how many of their "
-        "images the model was trained on, before reading their robust accuracy.",
+        "The attack is not the reason: check the labels, the order of the classes, and on how many images of such a "
+        "class the model was trained, before reading its robust accuracy.",
         {"classes": numbers},
     )
 

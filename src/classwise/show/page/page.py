@@ -24,7 +24,7 @@ from classwise.results.compare_groups import GroupComparison
 from classwise.results.finding import by_heading
 from classwise.results.repair_result import AFTER, BEFORE, RepairResult
 from classwise.results.training_result import TrainingResult
-from classwise.show.page import charts, commands, data, document, gallery, sections
+from classwise.show.page import charts, commands, data, document, first_screen, gallery, glossary, sections
 from classwise.show.page import trainings as trained
 
 _SCRIPTS = ("dom.js", "theme.js", "table.js", "confusion.js", "charts.js", "page.js")
@@ -32,6 +32,7 @@ _IMAGE_BYTES = 2_500_000  # of all images together, so that a page stays under f
 
 _SECTIONS = {
     "repair": "Repair",
+    "comparison": "Comparison",
     "classes": "Classes",
     "confusion": "Confusion",
     "intervals": "Intervals",
@@ -39,9 +40,9 @@ _SECTIONS = {
     "training": "Training",
     "findings": "Warnings",
     "groups": "Groups",
-    "comparison": "Comparison",
     "seeds": "Seeds",
     "settings": "Settings",
+    "glossary": "Glossary",
 }
 
 
@@ -56,6 +57,9 @@ class Runs:
     repairs: Mapping[str, RepairResult] = field(default_factory=dict)
     metrics: Sequence[str] = ()  # to be shown besides the usual ones
     groups: GroupComparison | None = None
+    requirements: Sequence[str] = ()  # of the gate
+    confident: bool = False  # whether they are asked of the intervals' bounds
+    note: str = ""
 
     @property
     def histories(self) -> dict[str, pd.DataFrame]:
@@ -79,16 +83,24 @@ def build(
     image_bytes: int = _IMAGE_BYTES,
     metrics: Sequence[str] = (),
     groups: GroupComparison | None = None,
+    note: str = "",
+    requirements: Sequence[str] = (),
+    confident: bool = False,
 ) -> Path:
     """Write the page of these run folders, of audits, trainings and repairs, to `out`.
 
     names: what to call the runs; by default the folders' names. base: the run the others are compared with; by default
     the first. image_bytes: room for the images of the confusion; 0 leaves them out. metrics: shown besides the usual.
-    groups: a comparison over seeds, which has a section of its own, with or without run folders.
+    groups: a comparison over seeds, which has a section of its own, with or without run folders. note: said below the
+    title. requirements, confident: of the gate, whose results the first screen shows.
     """
     given = Runs({}) if groups is not None and not folders else read(folders, names)
-    runs = dataclasses.replace(given, metrics=metrics, groups=groups)
+    runs = dataclasses.replace(
+        given, metrics=metrics, groups=groups, note=note, requirements=requirements, confident=confident
+    )
     extra = [word for name in metrics for word in ("--metric", name)]
+    extra += [word for text in requirements for word in ("--require", text)] + (["--confident"] if confident else [])
+    extra += [*(["--title", title] if title else []), *(["--note", note] if note else [])]
     extra += [] if groups is None else sections.group_options(groups)
     command = shlex.join(["classwise", "report", *map(str, folders), "--out", str(out), *extra])
     atomic_write_text(out, visible(render(runs, title or _title(runs), base, image_bytes, command)))
@@ -149,9 +161,13 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
     }
     context: dict[str, Any] = {
         "title": title,
+        "note": runs.note,
         "command": command,
+        "explained": glossary.anchor,
+        "terms": glossary.of(_parts(runs, bool(pool.images))),
+        "opening": sections.opening(runs.audits, base, runs.requirements, runs.confident),
         "runs": [
-            _describe(name, audit, found[name], own.failed, runs.metrics)
+            _describe(name, audit, found[name], own.failed, runs)
             for (name, audit), own in zip(runs.audits.items(), kept, strict=True)
         ],
         "charts": _shown_charts(drawn),
@@ -168,24 +184,41 @@ def _shown_charts(drawn: Sequence[charts.Drawing]) -> list[tuple[charts.PageFigu
     return [(drawing.figure, Markup(drawing.svg), drawing.problem) for drawing in drawn]
 
 
-def _describe(
-    name: str, audit: Audit, found: groups.Groups, failed: Sequence[str], metrics: Sequence[str]
-) -> dict[str, Any]:
+def _describe(name: str, audit: Audit, found: groups.Groups, failed: Sequence[str], runs: Runs) -> dict[str, Any]:
     """What the template shows of a run."""
+    verdict, findings = audit.verdict(), rules.of_audit(audit)
     return {
         "name": name,
-        "verdict": audit.verdict().sentence,
+        "scope": first_screen.scope(audit),
+        "headline": verdict.headline,
+        "verdict": verdict.sentence,
+        "badge": first_screen.badge(audit, runs.requirements, runs.confident),
+        "alerts": first_screen.alerts(findings),
         "failed": failed,
-        "numbers": data.headline_numbers(audit, metrics),
-        "findings": by_heading(rules.of_audit(audit)),
+        "numbers": data.headline_numbers(audit, runs.metrics),
+        "findings": by_heading(findings),
         "groups": sections.groups(found, audit),
         "command": commands.of_audit(audit),
         "settings": sections.settings(audit),
     }
 
 
+def _parts(runs: Runs, images: bool) -> set[glossary.Part]:
+    """What the page holds, for the glossary."""
+    there: dict[glossary.Part, bool] = {
+        "audit": bool(runs.audits),
+        "comparison": len(runs.audits) > 1,
+        "curve": any(audit.has_curve for audit in runs.audits.values()),
+        "training": bool(runs.trainings),
+        "seeds": runs.groups is not None,
+        "images": images,
+        "gate": bool(runs.requirements),
+    }
+    return {part for part, shown in there.items() if shown}
+
+
 def _shown_sections(runs: Runs, drawn: Sequence[charts.Drawing]) -> list[tuple[str, str]]:
-    there = {drawing.figure.section for drawing in drawn} | {"settings"}
+    there = {drawing.figure.section for drawing in drawn} | {"settings", "glossary"}
     if runs.audits:
         there |= {"classes", "confusion", "intervals", "findings", "groups"}
     if runs.trainings:

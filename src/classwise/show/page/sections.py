@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from classwise.core.errors import UserError
-from classwise.core.format import fixed, level, listed, p_equals, p_value, percent, points, radius
+from classwise.core.format import fixed, interval, level, listed, p_equals, p_value, percent, points, radius
 from classwise.metrics.groups import Groups, Superclasses
 from classwise.results import findings as rules
 from classwise.results.audit_result import Audit
@@ -27,9 +28,11 @@ from classwise.show.group_comparison import (
     difference_text,
     group_text,
 )
+from classwise.show.page import first_screen
 from classwise.show.page.data import attack_label
 
 _MOST_ROWS = 40  # classes of a comparison that are shown, from both ends
+_MOST_SENTENCES = 3  # of a comparison on the first screen
 _MOST_NAMED = 12  # classes of a group that are named
 
 
@@ -81,6 +84,45 @@ def comparison(audits: Mapping[str, Audit], base: str | None = None) -> dict[str
         "runs": _runs(made),
         "findings": rules.of_comparison(made),
         "against": [_against(made, *pair) for pair in zip(made.pairs, made.sentences(), strict=True)],
+    }
+
+
+def opening(
+    audits: Mapping[str, Audit], base: str | None, requirements: Sequence[str], confident: bool
+) -> dict[str, Any] | None:
+    """What a page of several runs opens with: the comparison's verdict, and the runs at a glance. None for one run, or
+    where the runs cannot be compared."""
+    if len(audits) < 2:
+        return None
+    try:
+        made = compare(audits, base)
+    except UserError:
+        return None  # the section of the comparison gives the reason
+    rows: dict[Any, dict[Any, Any]] = made.table().set_index("run").to_dict("index")
+    findings = [
+        dataclasses.replace(finding, what=f"{name}: {finding.what}")
+        for name, audit in audits.items()
+        for finding in rules.of_audit(audit)
+    ]
+    return {
+        "scope": first_screen.common(audits),
+        "verdict": made.headline,
+        "sentences": made.sentences()[:_MOST_SENTENCES],
+        "level": level(made.confidence),
+        "alerts": first_screen.alerts(findings),
+        "gated": bool(requirements),
+        "runs": [
+            {
+                "name": name,
+                "label": rows[name]["worst_class"],
+                "worst": percent(rows[name]["worst"]),
+                "interval": interval(rows[name]["worst_low"], rows[name]["worst_high"]),
+                "average": percent(rows[name]["average"]),
+                "clean": percent(rows[name]["clean"]),
+                "badge": first_screen.badge(audit, requirements, confident),
+            }
+            for name, audit in audits.items()
+        ],
     }
 
 

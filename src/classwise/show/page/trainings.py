@@ -29,7 +29,9 @@ def describe(name: str, training: TrainingResult, folder: Path) -> dict[str, Any
     """All that the template shows of a training, its charts aside."""
     return {
         "name": name,
+        "scope": scope(training),
         "headline": headline(training),
+        "sentence": sentence(training),
         "numbers": numbers(training),
         "classes": class_rows(training),
         "caption": _caption(training),
@@ -39,7 +41,33 @@ def describe(name: str, training: TrainingResult, folder: Path) -> dict[str, Any
     }
 
 
+def scope(training: TrainingResult) -> list[tuple[str, str]]:
+    """What was trained, on what and against what; what the recipe does not say is left out."""
+    config = training.config
+    parts = {key: config.get(key, {}) for key in ("method", "model", "data", "threat", "run")}
+    threat = parts["threat"]
+    norm = {"linf": "L∞", "l2": "L2"}.get(str(threat.get("norm", "linf")), str(threat.get("norm")))
+    lines = {
+        "method": parts["method"].get("name"),
+        "model": parts["model"].get("spec"),
+        "data": parts["data"].get("name"),
+        "threat": f"{norm} ≤ {radius(float(threat['eps']))}" if "eps" in threat else None,
+        "validated by": _attack(config) if config else None,
+    }
+    return [(key, str(value)) for key, value in lines.items() if value]
+
+
 def headline(training: TrainingResult) -> str:
+    """The verdict on the selected epoch in one plain line."""
+    tied, worst = training.worst()
+    if not tied:
+        return "No image was held out, so the accuracy is not known: audit the model."
+    ci = f" ({level(CONFIDENCE)} CI {interval(worst.low, worst.high)})" if _known(worst) else ""
+    who = f"{tied[0]} is the worst class" if len(tied) == 1 else f"{len(tied)} classes tie for the worst"
+    return f"{who} on held-out images: {percent(worst.value)} robust{ci}."
+
+
+def sentence(training: TrainingResult) -> str:
     """What was trained, which epoch was selected, and what its worst class and average are."""
     config, last = training.config, int(training.history["epoch"].iloc[-1])
     method, data = config.get("method", {}).get("name"), config.get("data", {}).get("name")

@@ -1,0 +1,108 @@
+"""What a report opens with: what was audited, the verdict in a line, what spoils it, and whether it passes its gate."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from classwise.core.format import listed, radius
+from classwise.core.meta import AttackInfo
+from classwise.core.records import CLEAN
+from classwise.results import gate
+from classwise.results.audit_result import Audit
+from classwise.results.finding import SERIOUS, Finding
+
+Scope = list[tuple[str, str]]
+
+_NORMS = {"linf": "L∞", "l2": "L2"}
+_MOST_ALERTS = 3  # findings on the first screen; the section has all of them
+_MOST_ATTACKS = 4
+
+
+def scope(audit: Audit) -> Scope:
+    """What was audited, on what, against what, when and by which versions; what the folder does not say is left out."""
+    lines = {
+        "model": _model(audit.config),
+        "data": _data(audit),
+        "threat": _threat(audit),
+        "attacks": listed(_attacks(audit), _MOST_ATTACKS),
+        "date": _date(audit.timing.get("finished")),
+        "versions": ", ".join(
+            f"{name} {audit.records.meta.versions[name]}"
+            for name in ("classwise", "torch")
+            if name in audit.records.meta.versions
+        ),
+    }
+    return [(key, value) for key, value in lines.items() if value]
+
+
+def common(audits: Mapping[str, Audit]) -> Scope:
+    """The scope of several audits: what they have in common, and how many models there are."""
+    scopes = [dict(scope(audit)) for audit in audits.values()]
+    shared = [(key, value) for key, value in scopes[0].items() if all(own.get(key) == value for own in scopes)]
+    return [("runs", listed([*audits], 6)), *shared]
+
+
+def _model(config: Mapping[str, Any]) -> str:
+    spec = str(config.get("model", {}).get("spec", ""))
+    weights = config.get("command", {}).get("weights")
+    return f"{spec}, weights {Path(str(weights)).name}" if spec and weights else spec
+
+
+def _data(audit: Audit) -> str:
+    command = audit.config.get("command", {})
+    name = str(audit.config.get("data", {}).get("name", ""))
+    parts = [" ".join(filter(None, (name, str(command.get("split") or ""))))]
+    parts.append(f"{len(audit.rows(CLEAN)):,} images of {audit.records.num_classes:,} classes")
+    if command.get("per_class"):
+        parts.append(f"at most {int(command['per_class']):,} a class")
+    if command.get("limit"):
+        parts.append(f"a sample of at most {int(command['limit']):,}")
+    return ", ".join(filter(None, parts))
+
+
+def _threat(audit: Audit) -> str:
+    """``L∞ ≤ 4/255``; of a curve every radius."""
+    meta = audit.records.meta
+    if not audit.attacks:
+        return "none"
+    own = {info.eps for info in meta.attacks.values() if info.family is not None and info.eps is not None}
+    radii = [radius(eps) for eps in sorted(own)] or [radius(meta.eps)]
+    return f"{_NORMS.get(meta.norm, meta.norm)} ≤ {listed(radii, 8)}"
+
+
+def _attacks(audit: Audit) -> list[str]:
+    infos = audit.records.meta.attacks
+    return list(dict.fromkeys(infos.get(name, AttackInfo()).family or name for name in audit.attacks))
+
+
+def _date(finished: Any) -> str:
+    try:
+        day = datetime.date.fromisoformat(str(finished))
+    except ValueError:
+        return ""
+    return f"{day.day} {day:%B %Y}"
+
+
+def alerts(findings: Sequence[Finding]) -> dict[str, Any]:
+    """The findings the numbers suffer from, the most severe first: those to be shown, and how many more there are."""
+    serious = sorted((one for one in findings if one.severity in SERIOUS), key=lambda one: SERIOUS.index(one.severity))
+    return {"shown": serious[:_MOST_ALERTS], "more": max(0, len(serious) - _MOST_ALERTS)}
+
+
+def badge(audit: Audit, requirements: Sequence[str], confident: bool) -> dict[str, Any] | None:
+    """Whether the audit meets the requirements, in words, and each of them; None where nothing is required."""
+    if not requirements:
+        return None
+    results = gate.check(audit, requirements, confident)
+    held = sum(result.passed for result in results)
+    passed = held == len(results)
+    what = "requirement holds" if len(results) == 1 else "requirements hold"
+    return {
+        "passed": passed,
+        "word": "passed" if passed else "failed",
+        "text": f"{held} of {len(results)} {what}",
+        "sentences": [result.sentence for result in results],
+    }
