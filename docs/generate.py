@@ -19,9 +19,11 @@ from typer.cli import get_docs_for_click
 from typer.main import get_command
 
 import classwise
-from classwise import attacks, metrics, published, studies
+from classwise import attacks, data, metrics, published, studies
 from classwise import methods as training_methods
+from classwise.citing import bibliography
 from classwise.cli import main as command_line
+from classwise.models import registry as networks
 from classwise.models import zoo
 from classwise.results.leaderboard import Leaderboard
 from classwise.show import figures, tables
@@ -78,6 +80,42 @@ def command_list() -> str:
     return re.sub(r"\*\*Commands\*\*:\n\n(\* .*\n)+\n", "", text)  # the sections below say it in full
 
 
+def paper_list() -> str:
+    """Every paper with what it is cited for."""
+    uses: dict[str, list[str]] = {}
+    for package, names, kind in (
+        (attacks, [*attacks.names(), "autoattack"], "attack"),
+        (training_methods, training_methods.names(), "method"),
+        (metrics, metrics.names(), "metric"),
+        (data, data.names(), "data set"),
+        (networks, networks.names(), "network"),
+    ):
+        for name in names:
+            for key in package.papers(name) or ():
+                uses.setdefault(key, []).append(f"{kind} `{name}`")
+    rows = [(f"`{key}`", _reference(key), ", ".join(uses[key])) for key in sorted(uses)]
+    table = pd.DataFrame(rows, columns=["key", "paper", "cited for"])
+    return f"## Every paper\n\n{tables.markdown(table, words=tuple(table.columns))}"
+
+
+def _reference(key: str) -> str:
+    """An entry as a sentence: authors, title, where and when."""
+    found = dict(re.findall(r"^  (\w+) = \{(.*)\},$", bibliography.entry(key), flags=re.MULTILINE))
+    plain = {name: re.sub(r"\\[`']\{?(\w)\}?|\{|\}|\\(?=&)", r"\1", text) for name, text in found.items()}
+    names = [name.split(",")[0] for name in plain["author"].split(" and ")]
+    authors = " and ".join(names) if len(names) < 3 else f"{names[0]} et al."
+    places = ("booktitle", "journal", "institution", "howpublished", "note")
+    where = next((plain[place] for place in places if place in plain), "")
+    return ", ".join(part for part in (f"{authors}: {plain['title']}", where, plain["year"]) if part)
+
+
+def first_screen() -> str:
+    """What README.md shows first, for the home page."""
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    shown = text.partition("<!-- first screen -->")[2].partition("<!-- end of the first screen -->")[0]
+    return shown.replace("docs/images/", "images/")
+
+
 def name_list() -> str:
     """Every public name of the package: how it is called, what it says of itself, and what a class offers."""
     names = [name for name in classwise.__all__ if not name.startswith("_")]
@@ -126,9 +164,11 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "attacks": attack_list,
     "cli": command_list,
     "figures": figure_list,
+    "first_screen": first_screen,
     "leaderboard": board_list,
     "methods": method_list,
     "metrics": metric_list,
+    "papers": paper_list,
     "published": published_list,
     "studies": study_list,
 }
@@ -150,6 +190,8 @@ def _entry(package: ModuleType, name: str, made: Any) -> str:
     parts = [f"## `{name}`", _markdown(about), _with_items(_markdown(own))]
     if settings:
         parts.append("Settings: " + ", ".join(f"`{setting}`" for setting in settings.split(", ")))
+    if papers := getattr(package, "papers", lambda _: ())(name):
+        parts.append("Papers: " + "; ".join(map(_reference, papers)) + f" (`classwise cite {name}`)")
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -32,6 +32,7 @@ ORDER = (
     "repairing",
     "zoo",
     "studies",
+    "citing",
     "cli",
 )
 

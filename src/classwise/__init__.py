@@ -17,6 +17,7 @@ from classwise.core.version import __version__
 if TYPE_CHECKING:
     from classwise.auditing.audit import audit
     from classwise.auditing.find_worst import find_worst
+    from classwise.citing.cite import cite
     from classwise.core.errors import UserError
     from classwise.core.per_class import PerClass
     from classwise.core.records import Records
@@ -45,6 +46,7 @@ _HOME = {
     "UserError": "classwise.core.errors",
     "chart": "classwise.show.figures",
     "audit": "classwise.auditing.audit",
+    "cite": "classwise.citing.cite",
     "compare": "classwise.results.compare",
     "compare_groups": "classwise.results.compare_groups",
     "find_worst": "classwise.auditing.find_worst",
@@ -67,6 +69,7 @@ __all__ = [
     "__version__",
     "audit",
     "chart",
+    "cite",
     "compare",
     "compare_groups",
     "find_worst",

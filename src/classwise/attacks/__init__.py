@@ -20,8 +20,8 @@ from classwise.core.registry import Registry, name_of
 from classwise.core.user_files import IN_FILE, take
 
 __all__ = [
-    "Attack", "Model", "OneShot", "Rows", "Suite", "craft", "describe", "name_of", "names", "parse", "settings",
-    "usage", "written",
+    "Attack", "Model", "OneShot", "Rows", "Suite", "craft", "describe", "name_of", "names", "papers", "parse",
+    "settings", "usage", "written",
 ]  # fmt: skip
 
 
@@ -37,7 +37,7 @@ _REGISTRY = Registry(
     accepts=_is_class,
     expected="a frozen dataclass that is an Attack or a Suite (classwise.attacks)",
 )
-describe, usage = _REGISTRY.describe, _REGISTRY.usage
+describe, papers, usage = _REGISTRY.describe, _REGISTRY.papers, _REGISTRY.usage
 
 
 def names() -> list[str]:

@@ -32,6 +32,8 @@ from classwise.core.losses import cross_entropy
 from classwise.core.spec import Count, Share, Steps
 from classwise.core.threat import Ball, choose, wide
 
+PAPERS = ("croce2020autoattack",)
+
 _MOMENTUM = 0.75  # the paper's α: the share of the gradient step against that of the last move
 
 

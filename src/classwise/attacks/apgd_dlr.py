@@ -15,6 +15,8 @@ from classwise.attacks.apgd_ce import ApgdCe
 from classwise.attacks.attack import Rows
 from classwise.core.losses import dlr
 
+PAPERS = ("croce2020autoattack",)
+
 
 @dataclass(frozen=True)
 class ApgdDlr(ApgdCe):

@@ -23,6 +23,8 @@ from classwise.core.losses import targeted_dlr
 from classwise.core.spec import Count
 from classwise.core.threat import Ball
 
+PAPERS = ("croce2020autoattack",)
+
 
 @dataclass(frozen=True)
 class ApgdT(Apgd):

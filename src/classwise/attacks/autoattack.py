@@ -22,6 +22,8 @@ from classwise.attacks.square import Square
 from classwise.core import spec
 from classwise.core.spec import Count
 
+PAPERS = ("croce2020autoattack", "croce2020fab", "andriushchenko2020")
+
 
 @dataclass(frozen=True)
 class Autoattack(Suite):

@@ -9,6 +9,8 @@ from torch import Tensor
 from classwise.attacks.attack import Model, OneShot, Rows
 from classwise.core.threat import Ball
 
+PAPERS = ()  # ours, or common knowledge
+
 
 @dataclass(frozen=True)
 class Clean(OneShot):

@@ -32,6 +32,8 @@ from classwise.core.losses import margin
 from classwise.core.spec import OpenShare, Positive, Steps
 from classwise.core.threat import LINF, Ball, choose, wide
 
+PAPERS = ("carlini2017", "carmon2019")
+
 _EDGE = 0.999999  # keeps artanh finite at pixels of 0 and 1
 _SMALLEST_TAU = 1 / 256
 _PROGRESS = 1e-4  # what the loss must fall by between two checks

@@ -28,6 +28,8 @@ from classwise.attacks.hyperplane import nearest_step
 from classwise.core.spec import Bounds, Count, OpenShare, Share, Steps
 from classwise.core.threat import Ball, choose, wide
 
+PAPERS = ("croce2020fab",)
+
 _SMALLEST = 1e-8  # least length of a step, so that α is a number where x' is on the plane
 
 

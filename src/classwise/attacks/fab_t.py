@@ -18,6 +18,8 @@ from classwise.attacks.fab import Boundary, Plane, difference
 from classwise.core.spec import Count
 from classwise.core.threat import Ball
 
+PAPERS = ("croce2020fab", "croce2020autoattack")
+
 
 @dataclass(frozen=True)
 class FabT(Boundary):

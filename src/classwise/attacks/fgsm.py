@@ -14,6 +14,8 @@ from torch import Tensor
 from classwise.attacks.pgd import Pgd, Start
 from classwise.core.spec import Steps
 
+PAPERS = ("goodfellow2015",)
+
 
 @dataclass(frozen=True)
 class Fgsm(Pgd):

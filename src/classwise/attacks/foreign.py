@@ -42,6 +42,13 @@ from classwise.core.extras import literal, package
 from classwise.core.threat import Ball, Norm
 from classwise.core.user_files import take
 
+#: The papers of the libraries; those of their attacks are named by their own documentation.
+PAPERS = {
+    "art": ("nicolae2018art",),
+    "foolbox": ("rauber2020foolbox",),
+    "torchattacks": ("kim2020torchattacks",),
+}
+
 _SPEC = re.compile(r"(?P<source>torchattacks|foolbox|art|[^,=]+\.py):(?P<name>[^,]*)(?:,(?P<options>.*))?")
 _NEEDS_GRADIENT = "needs_gradient"  # of every foreign attack: a setting of ours, which is not passed on
 Settings: TypeAlias = Callable[..., dict[str, Any]]  # those given, and of what fits the batch all that are taken

@@ -22,6 +22,8 @@ from classwise.core.losses import kl
 from classwise.core.spec import Steps
 from classwise.core.threat import Ball
 
+PAPERS = ("zhang2019",)
+
 
 @dataclass(frozen=True)
 class KlPgd(Pgd):

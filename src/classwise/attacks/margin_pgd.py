@@ -17,6 +17,8 @@ from classwise.attacks.pgd import Pgd
 from classwise.core.losses import margin
 from classwise.core.spec import NonNegative, Steps
 
+PAPERS = ("madry2018", "carlini2017")
+
 
 @dataclass(frozen=True)
 class MarginPgd(Pgd):

@@ -29,6 +29,8 @@ from classwise.core.losses import margin
 from classwise.core.spec import Bounds, Count, Positive, Steps
 from classwise.core.threat import Ball, choose
 
+PAPERS = ("li2019nattack",)
+
 _START, _NOISE = 0, 1  # streams of an example's random numbers
 _LOG_FLOOR = math.log(1e-30)
 _AT_ONCE = 2**20  # pixel values given to the model in one call: 341 images of CIFAR-10, 6 of ImageNet

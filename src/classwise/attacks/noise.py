@@ -15,6 +15,8 @@ from classwise.core import rng
 from classwise.core.spec import Steps
 from classwise.core.threat import Ball, wide
 
+PAPERS = ()  # ours, or common knowledge
+
 
 @dataclass(frozen=True)
 class Noise(Attack):

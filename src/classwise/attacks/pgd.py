@@ -22,6 +22,8 @@ from classwise.core.losses import cross_entropy
 from classwise.core.spec import Count, Natural, Positive, Steps
 from classwise.core.threat import Ball
 
+PAPERS = ("madry2018",)
+
 Start = Literal["uniform", "gaussian", "none"]
 
 _TARGET = 2  # stream of an example's random target; its start is drawn from streams 0 and 1

@@ -31,6 +31,8 @@ from classwise.core.losses import margin
 from classwise.core.spec import Count, PositiveShare, Steps
 from classwise.core.threat import L2, Ball, Norm, choose, wide
 
+PAPERS = ("andriushchenko2020",)
+
 _HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # last query before p is halved, of 10,000
 _SCHEDULE = 10_000
 _GRID = 5  # pyramids along the shorter edge of l2's first point

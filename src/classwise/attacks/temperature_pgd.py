@@ -20,6 +20,8 @@ from classwise.attacks.pgd import Pgd
 from classwise.core.losses import cross_entropy, log_odds
 from classwise.core.spec import Positive
 
+PAPERS = ("tian2021",)
+
 
 @dataclass(frozen=True)
 class TemperaturePgd(Pgd):

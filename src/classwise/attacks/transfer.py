@@ -33,6 +33,8 @@ from classwise.core import spec
 from classwise.core.errors import UserError
 from classwise.core.threat import Ball
 
+PAPERS = ("papernot2016",)
+
 
 @dataclass(frozen=True)
 class Surrogate:

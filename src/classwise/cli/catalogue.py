@@ -1,9 +1,10 @@
-"""The commands list and serve: wiring only."""
+"""The commands list, cite and serve: wiring only."""
 
 from __future__ import annotations
 
 import importlib
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -47,6 +48,21 @@ def _show_rows(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         table.add_row(*(escape(str(value)) for value in row.values()))
     Console().print(table if rows else "The zoo holds no models.")
+
+
+def cite(
+    what: Annotated[list[str] | None, typer.Argument(help="Run folders, or names of attacks, methods, metrics, data sets and networks. [default: classwise itself]")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the BibTeX into this file.")] = None,
+) -> None:  # fmt: skip
+    """Print BibTeX of what a run used: attacks, method, data, network, metrics, and classwise itself."""
+    from classwise.citing.cite import cite as bibtex
+    from classwise.core.storage import atomic_write_text
+
+    text = bibtex(*(what or ()))
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        atomic_write_text(out, text)
 
 
 def serve(context: typer.Context) -> None:

@@ -71,6 +71,7 @@ app.command("pseudo-label")(training.pseudo_label)
 app.command("study", cls=studies.StudyCommand, context_settings=studies.STUDY_CONTEXT)(studies.study)
 app.command("reproduce")(reproduce.reproduce)
 app.command("list")(catalogue.list_)
+app.command()(catalogue.cite)
 app.add_typer(zoo.app, name="zoo")
 app.command("serve", add_help_option=False, context_settings=studies.STUDY_CONTEXT)(catalogue.serve)
 

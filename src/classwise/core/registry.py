@@ -106,6 +106,11 @@ class Registry:
         """The settings of a thing with their defaults."""
         return usage(self.find(name).object, self.given)
 
+    def papers(self, name: str) -> tuple[str, ...] | None:
+        """`PAPERS` of a thing's module: keys of citing/references.bib, or BibTeX; None where it does not say."""
+        found = self.find(name).get("PAPERS")
+        return None if found is None else tuple(found)
+
     def configure(self, name: str, options: Mapping[str, Any]) -> Any:
         """The dataclass of that name with the given fields."""
         return spec.configure(self.find(name).object, options, name)

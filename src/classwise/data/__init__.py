@@ -23,6 +23,7 @@ __all__ = [
     "load",
     "names",
     "normalizations",
+    "papers",
     "size",
     "usage",
 ]
@@ -39,7 +40,8 @@ _REGISTRY = Registry(
     given=("root", "split", "download"),
     expected="a function that returns Images, a pair (x, y) of arrays or a torch Dataset",
 )
-names, describe, usage = _REGISTRY.names, _REGISTRY.describe, _REGISTRY.usage
+names, describe = _REGISTRY.names, _REGISTRY.describe
+papers, usage = _REGISTRY.papers, _REGISTRY.usage
 
 
 def class_names(spec: str) -> tuple[str, ...] | None:

@@ -18,6 +18,8 @@ from classwise.core.storage import atomic_write
 from classwise.data.images import ArrayPixels, Images, IntArray, check_split
 from classwise.data.tensors import from_user
 
+PAPERS = ()  # ours, or common knowledge
+
 
 def load_archive(path: str | Path) -> Any:
     """A NumPy archive, opened; a single array, or what is neither, is a ValueError."""

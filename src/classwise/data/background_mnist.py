@@ -12,6 +12,7 @@ from classwise.data import mnist
 from classwise.data.coloured import coloured
 from classwise.data.images import Images, check_split
 
+PAPERS = ("tian2021", "lecun1998")
 FLIPS = False
 SIZE = mnist.SIZE._replace(shape=(3, 28, 28))
 CLASS_NAMES = mnist.CLASS_NAMES

@@ -12,6 +12,7 @@ from classwise.data.cifar_files import read_batches
 from classwise.data.download import Remote, locate
 from classwise.data.images import ArrayPixels, Images, Size, check_split
 
+PAPERS = ("krizhevsky2009",)
 FLIPS = True
 SIZE = Size((3, 32, 32), 10, 50_000, 10_000)
 NORMALIZATION = ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616))  # mean and standard deviation of each channel

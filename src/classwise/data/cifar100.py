@@ -12,6 +12,7 @@ from classwise.data.cifar_files import read_batches
 from classwise.data.download import Remote, locate
 from classwise.data.images import ArrayPixels, Images, Size, check_split
 
+PAPERS = ("krizhevsky2009",)
 FLIPS = True
 SIZE = Size((3, 32, 32), 100, 50_000, 10_000)
 NORMALIZATION = ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))  # mean and standard deviation of each channel

@@ -14,6 +14,7 @@ from classwise.data.corruptions import released
 from classwise.data.download import Remote
 from classwise.data.images import Images, check_split
 
+PAPERS = ("hendrycks2019", "krizhevsky2009")
 ARCHIVE = Remote("https://zenodo.org/records/3555552/files/CIFAR-100-C.tar", "md5:11f0ed0f1191edbf9fa23466ae6021d3")
 
 

@@ -14,6 +14,7 @@ from classwise.data.corruptions import released
 from classwise.data.download import Remote
 from classwise.data.images import Images, check_split
 
+PAPERS = ("hendrycks2019", "krizhevsky2009")
 ARCHIVE = Remote("https://zenodo.org/records/2535967/files/CIFAR-10-C.tar", "md5:56bf5dcef84df0e2308c6dcbcbbd8499")
 
 

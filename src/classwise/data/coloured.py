@@ -36,6 +36,7 @@ from classwise.core.errors import UserError, lookup
 from classwise.data.background import rgb
 from classwise.data.images import Images, IntArray, Pixels
 
+PAPERS = ("tian2021",)
 IN_COLOUR = True  # grey images become colour images
 FIRST = ("red", "lime", "blue", "yellow", "magenta", "cyan")
 SECOND = ("orange", "springgreen", "blueviolet", "deeppink", "chartreuse", "deepskyblue")

@@ -23,6 +23,8 @@ from classwise.data.corruptions import COLOUR_ONLY, NAMES, Corruption, check, fi
 from classwise.data.corruptions.chance import Chance
 from classwise.data.images import Images, IntArray, Pixels
 
+PAPERS = ("hendrycks2019",)
+
 _CHUNK = 256  # images at a time: what is in between is held in float64
 _SMALLEST = 8
 _STREAM = 1 << 32  # keeps the draws apart from an attack's of the same seed and example

@@ -13,6 +13,7 @@ import numpy as np
 
 from classwise.data.images import ArrayPixels, Images, Size, check_split
 
+PAPERS = ("alpaydin1998",)
 FLIPS = False
 SIZE = Size((1, 8, 8), 10, 1442, 355)
 CLASS_NAMES = tuple("0123456789")

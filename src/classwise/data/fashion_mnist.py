@@ -11,6 +11,7 @@ from pathlib import Path
 from classwise.data import idx
 from classwise.data.images import Images, Size
 
+PAPERS = ("xiao2017",)
 FLIPS = True
 SIZE = Size((1, 28, 28), 10, 60_000, 10_000)
 CLASS_NAMES = (

@@ -26,6 +26,8 @@ from classwise.data.files import FilePixels, Fit, class_folders, image_files
 from classwise.data.images import Images, IntArray
 from classwise.data.labels import Labelled
 
+PAPERS = ()  # ours, or common knowledge
+
 
 def load(
     root: str | Path,

@@ -15,6 +15,7 @@ from classwise.data import wordnet
 from classwise.data.files import FilePixels, class_folders, labelled
 from classwise.data.images import Images, Size, check_split
 
+PAPERS = ("deng2009",)
 FLIPS = True
 SIZE = Size((3, 224, 224), 1000, 1_281_167, 50_000)
 NORMALIZATION = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and standard deviation of each channel

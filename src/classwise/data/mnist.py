@@ -11,6 +11,7 @@ from pathlib import Path
 from classwise.data import idx
 from classwise.data.images import Images, Size
 
+PAPERS = ("lecun1998",)
 FLIPS = False
 SIZE = Size((1, 28, 28), 10, 60_000, 10_000)
 NORMALIZATION = ((0.1307,), (0.3081,))  # mean and standard deviation of each channel

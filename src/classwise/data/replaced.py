@@ -17,6 +17,8 @@ from classwise.data.background import replace
 from classwise.data.images import Images
 from classwise.data.masks import read
 
+PAPERS = ("tian2021",)
+
 
 def load(
     root: str | Path,

@@ -13,6 +13,7 @@ import numpy as np
 from classwise.data.download import Remote, damaged, locate
 from classwise.data.images import ArrayPixels, Images, Size, check_split
 
+PAPERS = ("coates2011",)
 FLIPS = True
 SIZE = Size((3, 96, 96), 10, 5_000, 8_000)
 CLASS_NAMES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")

@@ -13,6 +13,7 @@ import numpy as np
 from classwise.data.download import Remote, damaged, locate
 from classwise.data.images import ArrayPixels, Images, Size, check_split
 
+PAPERS = ("netzer2011",)
 FLIPS = False
 SIZE = Size((3, 32, 32), 10, 73_257, 26_032)
 CLASS_NAMES = tuple("0123456789")

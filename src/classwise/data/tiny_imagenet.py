@@ -17,6 +17,7 @@ from classwise.data.download import Remote, damaged, locate
 from classwise.data.files import FilePixels, image_files, labelled
 from classwise.data.images import Images, IntArray, Size, check_split
 
+PAPERS = ("le2015",)
 FLIPS = True
 SIZE = Size((3, 64, 64), 200, 100_000, 10_000)
 ARCHIVE = Remote("http://cs231n.stanford.edu/tiny-imagenet-200.zip", "md5:90528d7ca1a48142e341f4ef8d21d0de")

@@ -22,6 +22,7 @@ __all__ = [
     "method_class",
     "name_of",
     "names",
+    "papers",
     "parse",
     "settings",
     "usage",
@@ -34,7 +35,8 @@ _REGISTRY = Registry(
     accepts=lambda item: isinstance(item, type) and issubclass(item, Method),
     expected="a frozen dataclass derived from classwise.methods.Method",
 )
-names, knows, describe, usage = _REGISTRY.names, _REGISTRY.knows, _REGISTRY.describe, _REGISTRY.usage
+names, knows, describe = _REGISTRY.names, _REGISTRY.knows, _REGISTRY.describe
+papers, usage = _REGISTRY.papers, _REGISTRY.usage
 
 
 def method_class(name: str) -> type[Method]:

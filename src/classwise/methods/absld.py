@@ -31,6 +31,8 @@ from classwise.methods.method import Batch, State
 from classwise.methods.mtard import dropped
 from classwise.methods.rslad import Rslad
 
+PAPERS = ("zhao2024",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Absld(Rslad):

@@ -22,6 +22,8 @@ from classwise.core.spec import Positive, Share
 from classwise.methods.madry import Madry
 from classwise.methods.method import Batch, Loss, State, TeacherName, both_logits
 
+PAPERS = ("goldblum2020",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ard(Madry):

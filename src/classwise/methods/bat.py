@@ -32,6 +32,8 @@ from classwise.core.threat import Ball, choose
 from classwise.methods.madry import Madry
 from classwise.methods.method import Batch, ClassValues, Loss, State, craft, logits
 
+PAPERS = ("sun2023",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Bat(Madry):

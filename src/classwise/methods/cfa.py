@@ -39,6 +39,8 @@ from classwise.methods.method import Batch, Loss, State, craft
 from classwise.methods.trades import Trades
 from classwise.metrics import accuracy
 
+PAPERS = ("wei2023",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cfa(Trades):

@@ -34,6 +34,8 @@ from classwise.core.spec import NonNegative, Share
 from classwise.methods.madry import Madry
 from classwise.methods.method import Batch, Loss, State
 
+PAPERS = ("pethick2023",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cfol(Madry):

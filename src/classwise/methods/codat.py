@@ -26,6 +26,8 @@ from classwise.methods.madry import Madry
 from classwise.methods.method import Batch, Loss, State
 from classwise.methods.trades import Trades
 
+PAPERS = ("zhi2025",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Codat(Trades):

@@ -39,6 +39,8 @@ from classwise.methods.method import Batch, Loss, State, by_class, craft, requir
 from classwise.methods.trades import Trades
 from classwise.metrics import accuracy
 
+PAPERS = ("benz2020",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Csl(Trades):

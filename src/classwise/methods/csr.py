@@ -41,6 +41,8 @@ from classwise.methods.method import Batch, Loss, State, craft, require_validati
 from classwise.methods.trades import Trades
 from classwise.stats.intervals import ratio
 
+PAPERS = ("jin2025",)
+
 _ATTACK = "csr"  # PGD on cross entropy, on validation images
 _SAME = 1e-9  # entries of G closer than this are equal
 

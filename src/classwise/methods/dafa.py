@@ -27,6 +27,8 @@ from classwise.methods.method import Batch, State, craft
 from classwise.methods.trades import Trades
 from classwise.stats.intervals import ratio
 
+PAPERS = ("lee2024",)
+
 _LEAST = 0.05  # weight
 
 

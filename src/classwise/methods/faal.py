@@ -36,6 +36,8 @@ from classwise.methods.madry import Madry
 from classwise.methods.mart import boosted_cross_entropy, weighted_kl
 from classwise.methods.method import Batch, ClassValues, Loss, State, both_logits
 
+PAPERS = ("zhang2024",)
+
 _HALVINGS = 100
 _RANGE = (-700.0, 50.0)  # of log((ν − max a) / (max a − min a))
 

@@ -37,6 +37,8 @@ from classwise.methods.method import Batch, Loss, Method, State, TeacherName, by
 from classwise.methods.mtard import Mtard
 from classwise.methods.rslad import Rslad
 
+PAPERS = ("yue2023",)
+
 
 class _CodeMtard(Mtard):
     """mtard as in the code of Fair-MTARD: one teacher, whose answer to x' is the label of x too."""

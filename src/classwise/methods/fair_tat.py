@@ -31,6 +31,8 @@ from classwise.methods.madry import Madry
 from classwise.methods.method import Batch, Loss, State, craft
 from classwise.metrics import accuracy, false_positive_share
 
+PAPERS = ("medi2025fairtat",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class FairTat(Madry):

@@ -19,6 +19,8 @@ from classwise.attacks.pgd import Pgd
 from classwise.core.spec import Steps
 from classwise.methods.madry import Madry
 
+PAPERS = ("wong2020",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fast(Madry):

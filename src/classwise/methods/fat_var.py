@@ -30,6 +30,8 @@ from classwise.methods.madry import Madry
 from classwise.methods.method import Batch, Loss, State
 from classwise.methods.trades import Trades
 
+PAPERS = ("ma2022",)
+
 _HUNDRED = 100
 
 

@@ -32,6 +32,8 @@ from classwise.methods.method import Batch, ClassValues, Loss, State, by_class, 
 from classwise.methods.trades import Trades
 from classwise.metrics import accuracy
 
+PAPERS = ("xu2021",)
+
 _ATTACK = "frl"  # PGD-20 on validation images
 
 #: By which a class's error may exceed the overall one; below 0 it must be smaller.

@@ -23,6 +23,8 @@ from classwise.core.spec import NonNegative, Positive
 from classwise.methods.frl_rw import Excess, FrlRw
 from classwise.methods.method import Batch, State, by_class, craft, require_validation
 
+PAPERS = ("xu2021",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class FrlRwrm(FrlRw):

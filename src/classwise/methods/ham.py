@@ -27,6 +27,8 @@ from classwise.core.threat import Ball
 from classwise.methods.madry import Madry
 from classwise.methods.method import Batch, Loss, State, craft, logits
 
+PAPERS = ("lin2025",)
+
 _KEPT = "kept"
 
 

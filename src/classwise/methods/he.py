@@ -33,6 +33,8 @@ from classwise.core.spec import Bounds, Positive
 from classwise.methods.madry import Madry
 from classwise.methods.method import Batch, ClassValues, Loss, State, by_class, craft
 
+PAPERS = ("pang2020",)
+
 _SCALES = {"madry": 10.0, "trades": 15.0}
 _BETA = 6.0
 

@@ -28,6 +28,8 @@ from classwise.methods.he import AngularMargin, He
 from classwise.methods.he_lis import interpolated, refuse_scale
 from classwise.methods.method import Batch, State
 
+PAPERS = ("pang2020", "tian2020")
+
 _STEPS = 20  # of Newton's method
 _TINY = torch.finfo(torch.float32).tiny  # where all classes tie
 

@@ -19,6 +19,8 @@ from classwise.core.spec import Positive, PositiveShare
 from classwise.methods.he import AngularMargin, He
 from classwise.methods.method import Batch
 
+PAPERS = ("pang2020", "tian2020")
+
 
 @dataclass(frozen=True, kw_only=True)
 class HeLis(He):

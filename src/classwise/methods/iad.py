@@ -20,6 +20,8 @@ from classwise.core.spec import Natural, NonNegative, Positive
 from classwise.methods.ard import Ard
 from classwise.methods.method import Batch
 
+PAPERS = ("zhu2022",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Iad(Ard):

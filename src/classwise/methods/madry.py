@@ -21,6 +21,8 @@ from classwise.core.losses import cross_entropy
 from classwise.core.spec import Positive, Steps
 from classwise.methods.method import Batch, Loss, Method, State, craft, logits
 
+PAPERS = ("madry2018",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Madry(Method):

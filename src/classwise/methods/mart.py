@@ -22,6 +22,8 @@ from classwise.core.losses import best_other, cross_entropy
 from classwise.methods.madry import Madry
 from classwise.methods.method import Batch, ClassValues, Loss, State, both_logits
 
+PAPERS = ("wang2020mart",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Mart(Madry):

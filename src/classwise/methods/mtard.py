@@ -25,6 +25,8 @@ from classwise.methods.madry import Madry
 from classwise.methods.method import Batch, Loss, State, TeacherName, both_logits
 from classwise.methods.rslad import soft_kl
 
+PAPERS = ("zhao2022",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Mtard(Madry):

@@ -24,6 +24,8 @@ from classwise.core.spec import Share
 from classwise.methods.madry import Madry
 from classwise.methods.method import Batch, Loss, State, TeacherName, both_logits, craft
 
+PAPERS = ("zi2021",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rslad(Madry):

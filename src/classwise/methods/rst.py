@@ -19,6 +19,8 @@ from classwise.core.losses import cross_entropy, kl
 from classwise.methods.method import Batch, Loss, State, both_logits
 from classwise.methods.trades import Trades
 
+PAPERS = ("carmon2019",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rst(Trades):

@@ -26,6 +26,8 @@ from classwise.methods.batch_classes import of_class_means
 from classwise.methods.madry import Madry
 from classwise.methods.method import Batch, Loss, State, both_logits
 
+PAPERS = ("najjar2026",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SyFar(Madry):

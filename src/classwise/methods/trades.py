@@ -23,6 +23,8 @@ from classwise.core.losses import cross_entropy, kl
 from classwise.methods.madry import Madry
 from classwise.methods.method import Batch, ClassValues, Loss, State, both_logits
 
+PAPERS = ("zhang2019",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trades(Madry):

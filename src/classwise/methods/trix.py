@@ -28,6 +28,8 @@ from classwise.methods.batch_classes import class_means
 from classwise.methods.dafa import Dafa
 from classwise.methods.method import Batch, State, craft
 
+PAPERS = ("medi2025trix", "lee2024")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trix(Dafa):

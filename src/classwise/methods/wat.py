@@ -37,6 +37,8 @@ from classwise.methods.method import State, by_class, require_validation
 from classwise.methods.trades import Trades
 from classwise.stats.intervals import ratio
 
+PAPERS = ("li2023",)
+
 _ATTACK = "wat"  # the training attack on validation images
 DELTA = 0.05  # of Theorem 2: the probability that it fails
 

@@ -41,7 +41,8 @@ _REGISTRY = Registry(
     given=("records",),
     expected="a function of records",
 )
-names, describe, usage = _REGISTRY.names, _REGISTRY.describe, _REGISTRY.usage
+names, describe = _REGISTRY.names, _REGISTRY.describe
+papers, usage = _REGISTRY.papers, _REGISTRY.usage
 
 
 def find(name: str) -> Metric:

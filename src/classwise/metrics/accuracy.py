@@ -14,6 +14,8 @@ from classwise.metrics import confusion
 from classwise.stats import intervals
 from classwise.stats.intervals import Array, Interval
 
+PAPERS = ("wilson1927",)
+
 
 def compute(
     records: Records, interval: Interval = "wilson", confidence: float = 0.95, simultaneous: bool = False

@@ -17,6 +17,8 @@ from classwise.core.errors import UserError
 from classwise.core.records import Records
 from classwise.metrics import accuracy
 
+PAPERS = ()  # ours, or common knowledge
+
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:

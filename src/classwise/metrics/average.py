@@ -16,6 +16,7 @@ from classwise.metrics import accuracy
 from classwise.metrics.metric import Shown
 from classwise.stats.intervals import Array, Estimate
 
+PAPERS = ("zou2008",)
 SHOWN = Shown(title="average", where=("gate",), unit="share")
 
 

@@ -17,6 +17,8 @@ from classwise.metrics import misclassified
 from classwise.stats import intervals
 from classwise.stats.intervals import Array
 
+PAPERS = ("tian2021",)
+
 
 @dataclass(frozen=True)
 class Confound:

@@ -15,6 +15,7 @@ from classwise.core.errors import UserError
 from classwise.core.records import Records
 from classwise.stats.intervals import Array, ratio
 
+PAPERS = ()  # ours, or common knowledge
 MOST_DENSE = 100  # classes up to which a summary holds the whole matrix
 
 

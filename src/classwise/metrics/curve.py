@@ -23,6 +23,8 @@ from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy
 from classwise.stats.intervals import Array
 
+PAPERS = ()  # ours, or common knowledge
+
 
 def compute(records: Records, confidence: float = 0.95) -> pd.DataFrame:
     """The points: family, eps, class, n, accuracy, low and high (Wilson); the clean images are every family's eps 0.

@@ -11,6 +11,7 @@ from classwise.metrics import accuracy
 from classwise.metrics.metric import Shown
 from classwise.stats.intervals import Array
 
+PAPERS = ("tian2021",)
 SHOWN = Shown(title="CV (%²)", where=("terminal", "gate"), best="lowest")
 
 

@@ -17,6 +17,8 @@ from classwise.core.records import Records
 from classwise.metrics import confusion
 from classwise.stats import intervals
 
+PAPERS = ("tian2021",)
+
 
 def compute(records: Records, confidence: float = 0.95) -> PerClass:
     """The mean of each class, with Student's t interval (NaN for a class of fewer than two examples)."""

@@ -23,6 +23,7 @@ from classwise.stats import intervals
 from classwise.stats.comparisons import correlation_of_answers, fisher, holm, newcombe
 from classwise.stats.intervals import Array
 
+PAPERS = ("newcombe1998", "mcnemar1947")
 ALL = pairing.ALL
 
 

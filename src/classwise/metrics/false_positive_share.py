@@ -13,6 +13,8 @@ from classwise.core.per_class import PerClass
 from classwise.core.records import Records
 from classwise.metrics import accuracy, misclassified
 
+PAPERS = ("medi2025fairtat",)
+
 
 def compute(records: Records, confidence: float = 0.95) -> PerClass:
     """Each class's share with its Wilson interval; the support is the number of all misclassified examples."""

@@ -15,6 +15,7 @@ from classwise.metrics import accuracy
 from classwise.metrics.metric import Shown
 from classwise.stats.intervals import Array
 
+PAPERS = ("gini1912", "shah2026")
 SHOWN = Shown(title="Gini", where=("gate",), digits=3, best="lowest")
 
 

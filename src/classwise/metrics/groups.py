@@ -29,6 +29,8 @@ from classwise.metrics import confusion, superclass
 from classwise.stats import intervals
 from classwise.stats.intervals import Array
 
+PAPERS = ("newman2004",)
+
 _PERMUTATIONS = 9999
 _AT_ONCE = 1_000_000  # classes shuffled in one piece, to bound the memory
 _WELL_ORDERED = 300  # classes up to which the leaves of the tree are put into the best order (cubic time)

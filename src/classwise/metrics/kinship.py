@@ -25,6 +25,8 @@ from classwise.stats import intervals
 from classwise.stats.comparisons import permuted
 from classwise.stats.intervals import Array
 
+PAPERS = ("tian2021",)
+
 _PERMUTATIONS = 999
 
 

@@ -13,6 +13,8 @@ from classwise.metrics import accuracy
 from classwise.metrics.metric import Shown
 from classwise.stats.intervals import Array
 
+PAPERS = ("tian2021",)
+
 
 def compute(records: Records) -> float:
     return of(accuracy.seen(records))

@@ -13,6 +13,8 @@ from classwise.core.records import Records
 from classwise.metrics import confusion
 from classwise.stats.intervals import Array, ratio
 
+PAPERS = ("tian2021",)
+
 
 def compute(records: Records) -> Array:
     """The counts M, shape (C, C)."""

@@ -12,6 +12,7 @@ from classwise.metrics import accuracy, gini
 from classwise.metrics.metric import Shown
 from classwise.stats.intervals import Array
 
+PAPERS = ("deltas2003",)
 SHOWN = Shown(title="norm. Gini", where=("gate",), digits=3, best="lowest")
 
 

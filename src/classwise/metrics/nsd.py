@@ -12,6 +12,7 @@ from classwise.metrics import accuracy
 from classwise.metrics.metric import Shown
 from classwise.stats.intervals import Array
 
+PAPERS = ("zhao2024",)
 SHOWN = Shown(title="NSD", where=("gate",), digits=3, best="lowest")
 
 

@@ -12,6 +12,7 @@ from classwise.metrics.metric import Shown
 from classwise.stats import intervals
 from classwise.stats.intervals import Estimate, Interval
 
+PAPERS = ("wilson1927",)
 SHOWN = Shown(title="overall", where=("gate",), unit="share", names=("accuracy",))
 
 

@@ -24,6 +24,8 @@ from classwise.core.records import Records
 from classwise.metrics import accuracy
 from classwise.stats.intervals import Array
 
+PAPERS = ()  # ours, or common knowledge
+
 _NEGLIGIBLE = 1e-13  # posterior mass cut off at either end
 _TINY = 1e-16  # keeps f/S finite
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)

@@ -16,6 +16,7 @@ from classwise.stats import intervals
 from classwise.stats.comparisons import holm, mcnemar
 from classwise.stats.intervals import Array
 
+PAPERS = ("mcnemar1947",)
 ALL = "(all)"
 
 

@@ -15,6 +15,7 @@ from classwise.metrics.metric import Shown
 from classwise.stats import intervals
 from classwise.stats.intervals import Array
 
+PAPERS = ("shah2026",)
 PENALTY = 0.5
 
 

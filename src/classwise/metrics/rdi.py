@@ -11,6 +11,7 @@ from classwise.core.records import Records
 from classwise.metrics import mcd
 from classwise.metrics.metric import Shown
 
+PAPERS = ("shah2026",)
 SHOWN = Shown(title="RDI (%)", where=("gate",), unit="points", estimate=mcd.estimate, best="lowest")
 
 of = mcd.of

@@ -19,6 +19,8 @@ from classwise.metrics import confusion, symmetry
 from classwise.stats.comparisons import permuted
 from classwise.stats.intervals import Array
 
+PAPERS = ("tian2021",)
+
 _PERMUTATIONS = 999
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from classwise.core.records import Records
 from classwise.metrics import accuracy
 
+PAPERS = ("li2023",)
+
 
 def compute(records: Records, base: Records) -> float:
     run, start = accuracy.seen(records), accuracy.seen(base)

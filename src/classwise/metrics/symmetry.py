@@ -14,6 +14,8 @@ import numpy as np
 from classwise.core.records import Records
 from classwise.metrics import confusion
 
+PAPERS = ("tian2021",)
+
 
 def compute(records: Records) -> float:
     rates = confusion.rates(records)

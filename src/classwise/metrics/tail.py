@@ -16,6 +16,7 @@ from classwise.core.records import Array, Records
 from classwise.metrics import accuracy
 from classwise.metrics.metric import Shown
 
+PAPERS = ("pethick2023",)
 SHOWN = Shown(title="worst 20%", where=("gate",), unit="share", names=("tail20",))
 
 

@@ -14,6 +14,8 @@ from classwise.core.records import Records
 from classwise.metrics import accuracy
 from classwise.stats.intervals import Array
 
+PAPERS = ("tian2021",)
+
 
 @dataclass(frozen=True)
 class Split:

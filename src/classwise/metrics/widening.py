@@ -26,6 +26,8 @@ from classwise.metrics import accuracy, mcd, paired, worst
 from classwise.stats import intervals
 from classwise.stats.intervals import Array, Estimate
 
+PAPERS = ()  # ours, or common knowledge
+
 _DRAWS = 4000
 
 

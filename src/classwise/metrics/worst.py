@@ -33,6 +33,7 @@ from classwise.metrics.metric import Shown
 from classwise.stats import intervals
 from classwise.stats.intervals import Array, Interval
 
+PAPERS = ()  # ours, or common knowledge
 SHOWN = Shown(title="worst", where=("gate",), unit="share")
 
 FEWEST = 10  # examples of a class before it may be called the worst

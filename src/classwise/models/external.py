@@ -22,6 +22,8 @@ from classwise.core.extras import literal, package
 from classwise.core.spec import convert, split
 from classwise.models.normalize import Normalization, normalized
 
+PAPERS = {"robustbench": ("croce2021robustbench",)}
+
 Settings: TypeAlias = dict[str, Any]
 #: A model and the normalisation it was trained with, where the library knows it.
 Made: TypeAlias = tuple[nn.Module, Normalization]

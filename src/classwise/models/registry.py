@@ -23,7 +23,7 @@ _LARGE, _MOST = 2**11, 2**33  # a setting from which on the parameters are count
 REGISTRY = Registry(
     kind="model", plural="models", package=networks.__name__, functions=("build",), given=("num_classes",)
 )
-names, describe = REGISTRY.names, REGISTRY.describe
+names, describe, papers = REGISTRY.names, REGISTRY.describe, REGISTRY.papers
 
 
 def usage(name: str) -> str:

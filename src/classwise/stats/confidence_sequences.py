@@ -24,6 +24,8 @@ from classwise.core.errors import UserError
 from classwise.stats import intervals
 from classwise.stats.intervals import Array
 
+PAPERS = ("waudbysmith2020",)
+
 _FIRST = 16  # images of each class in the first round
 _ROUND = 160  # images of a round at least, so that few classes left still fill the batches
 _GROWTH = 4  # a round adds at least a quarter of what a class has had: looks are rare, overshoot stays small

@@ -26,6 +26,8 @@ from classwise.core.errors import UserError
 from classwise.core.spec import Fraction, Natural, Share
 from classwise.training.choice import choose
 
+PAPERS = {"ema": ("polyak1992",), "swa": ("izmailov2018",), "fawa": ("wei2023",)}
+
 #: θ̄ by the names of the model's state dict, and how many θ are in it; empty until the first. Goes in the checkpoint.
 Average: TypeAlias = dict[str, Tensor]
 

@@ -23,6 +23,8 @@ from classwise.core import spec
 from classwise.core.spec import Bounds, Natural
 from classwise.training.choice import choose
 
+PAPERS = ("wu2020awp",)
+
 _TINY = 1e-20  # a layer without a gradient does not move
 
 

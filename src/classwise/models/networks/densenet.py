@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from classwise.models.networks.network import Staged, choose
 
+PAPERS = ("huang2017",)
 DEPTHS = {121: (6, 12, 24, 16), 169: (6, 12, 32, 32), 201: (6, 12, 48, 32)}
 
 

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from classwise.models.networks.network import Staged
 
+PAPERS = ("szegedy2015",)
+
 # Channels of each module: 1×1; 3×3 reduced, 3×3; 5×5 reduced, 5×5; after the pool. "pool" halves the map.
 MODULES: dict[str, tuple[int, int, int, int, int, int] | None] = {
     "a3": (64, 96, 128, 16, 32, 32),

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from classwise.core.spec import Fraction
 from classwise.models.networks.network import Network
 
+PAPERS = ("szegedy2016",)
+
 
 class Conv(nn.Module):
     """Convolution, batch norm and ReLU; padded to keep the size unless `padded` is false."""

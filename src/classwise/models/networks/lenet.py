@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from classwise.models.networks.network import Network
 
+PAPERS = ("lecun1998",)
+
 
 class LeNet(Network):
     last = "fc3"

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from classwise.models.networks.network import Staged, choose
 
+PAPERS = ("he2016preact",)
 DEPTHS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
 
 

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from classwise.models.networks.network import Staged, choose
 
+PAPERS = ("he2016resnet",)
+
 Kind = Literal["basic", "bottleneck"]
 Stem = Literal["cifar", "imagenet"]
 

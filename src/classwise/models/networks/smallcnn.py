@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from classwise.core.spec import Fraction
 from classwise.models.networks.network import Network
 
+PAPERS = ("zhang2019",)
+
 
 class SmallCNN(Network):
     last = "classifier.fc3"

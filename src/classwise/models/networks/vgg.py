@@ -13,6 +13,7 @@ from torch import nn
 from classwise.core.errors import UserError
 from classwise.models.networks.network import Network
 
+PAPERS = ("simonyan2015",)
 STAGES = {  # convolutions per stage
     11: (1, 1, 2, 2, 2),
     13: (2, 2, 2, 2, 2),

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from classwise.core.errors import UserError
 from classwise.models.networks.network import Network
 
+PAPERS = ("zagoruyko2016",)
+
 
 class WideBlock(nn.Module):
     def __init__(self, in_channels: int, out_channels: int, stride: int, dropout: float) -> None:

@@ -22,6 +22,8 @@ from classwise.repairing import game, preview
 from classwise.repairing.knobs.knob import Knob, Task
 from classwise.repairing.trials import Proposal, Trial
 
+PAPERS = ("menon2021",)
+
 _SHARES = (1.0, 0.75, 0.5)  # of the way to the bias that suits the goal best
 
 

@@ -11,6 +11,8 @@ from classwise.repairing.knobs.knob import Knob, Task
 from classwise.repairing.knobs.norms import Norms
 from classwise.repairing.trials import Proposal, Trial
 
+PAPERS = ("menon2021", "kang2020")
+
 
 class BiasNorms(Knob):
     """τ with the highest worst class (then average), and a bias on top."""

@@ -20,6 +20,7 @@ from classwise.repairing.knobs.head_training import Head, train_epoch
 from classwise.repairing.knobs.knob import Knob, Task
 from classwise.repairing.trials import Proposal, Trial
 
+PAPERS = ()  # ours, or common knowledge
 TAU, RHO = 1.0, 0.05
 
 

@@ -21,6 +21,7 @@ from classwise.repairing.knobs.head_training import Head, train_epoch
 from classwise.repairing.knobs.knob import Knob, Task
 from classwise.repairing.trials import Proposal, Trial
 
+PAPERS = ("freund1999", "pethick2023")
 ETA = 2.0
 
 

@@ -20,6 +20,7 @@ from classwise.repairing.config import KnobPart
 from classwise.repairing.knobs.knob import Knob, Task
 from classwise.repairing.trials import Proposal, Trial
 
+PAPERS = ("kang2020",)
 TAUS = (0.25, 0.5, 0.75, 1.0)
 
 
