@@ -15,8 +15,10 @@ from for_each import for_each
 
 PUBLIC = [
     "arrays", "background_mnist", "cifar10", "cifar100", "cifar100_c", "cifar10_c", "coloured", "corruption", "digits",
-    "fashion_mnist", "folder", "imagenet", "mnist", "replaced", "stl10", "svhn", "tiny_imagenet",
+    "fashion_mnist", "folder", "imagenet", "mnist", "parquet", "replaced", "stl10", "svhn", "tiny_imagenet",
+    "webdataset",
 ]  # fmt: skip
+IN_FILES = ("parquet", "webdataset")  # whatever is in them
 
 
 def test_names_are_the_files_that_load() -> None:
@@ -43,12 +45,14 @@ def test_missing_data_names_the_path_and_the_remedy(name: str, tmp_path: Path) -
     with pytest.raises(UserError) as error:
         load_data(name, root=tmp_path / "nowhere")
     assert str(tmp_path / "nowhere") in str(error.value)
-    remedy = {"imagenet": "cannot be downloaded", "folder": "one sub-folder per class"}.get(name, "--download")
+    own = {"imagenet": "cannot be downloaded", "folder": "one sub-folder per class"}
+    own |= dict.fromkeys(IN_FILES, "Give the folder that holds them")
+    remedy = own.get(name, "--download")
     assert remedy in str(error.value)
 
 
 # The splits of a data set made of another one are that one's.
-@for_each("name", sorted(set(PUBLIC) - {"arrays", "folder", "coloured", "corruption", "replaced"}))
+@for_each("name", sorted(set(PUBLIC) - {"arrays", "folder", "coloured", "corruption", "replaced", *IN_FILES}))
 def test_an_unknown_split_gives_the_near_miss(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"unknown split of {name} 'tets'; did you mean 'test'"):
         load_data(name, root=tmp_path, split="tets")

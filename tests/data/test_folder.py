@@ -11,6 +11,7 @@ from PIL import Image
 from classwise.core.errors import UserError
 from classwise.data import folder
 from classwise.data import load as load_data
+from classwise.data.decoding import Decoder
 from classwise.data.files import FilePixels
 
 
@@ -41,7 +42,7 @@ def test_classes_are_folders_with_their_own_counts(tmp_path: Path) -> None:
 def test_many_files_keep_their_order(tmp_path: Path) -> None:
     paths = [str(write(tmp_path / f"{number}.png", number, (3, 3))) for number in range(60)]
     rows = np.random.default_rng(0).permutation(60)
-    x = FilePixels(paths, channels=1).read(rows)
+    x = FilePixels(paths, Decoder(channels=1)).read(rows)
     assert (x[:, 0, 0, 0] * 255).round().int().tolist() == rows.tolist()
 
 
@@ -94,7 +95,7 @@ def test_resize_sets_the_shorter_side(tmp_path: Path, size: tuple[int, int]) -> 
     ramp = np.linspace(0, 255, size[0] * size[1]).reshape(size).astype(np.uint8)
     path = tmp_path / "ramp.png"
     Image.fromarray(ramp).save(path)
-    x = FilePixels([str(path)], resize=5, channels=1).read(np.array([0]))
+    x = FilePixels([str(path)], Decoder(resize=5, channels=1)).read(np.array([0]))
     expected = Image.fromarray(ramp).resize((5 * size[1] // min(size), 5 * size[0] // min(size)), 2)
     np.testing.assert_allclose(x[0, 0].numpy() * 255, np.asarray(expected), atol=1e-4)
 

@@ -12,6 +12,7 @@ from PIL import Image
 
 from classwise.core.errors import UserError
 from classwise.data import load
+from classwise.data.decoding import Decoder
 from classwise.data.files import FilePixels
 from classwise.data.images import Images
 
@@ -219,7 +220,9 @@ def halves(path: Path) -> Path:
 
 def test_fitting_an_image_that_is_no_square(tmp_path: Path) -> None:
     path = str(halves(tmp_path / "a.png"))
-    made = {fit: FilePixels([path], 4, 4, 1, fit).read(np.array([0]))[0, 0] for fit in ("crop", "stretch", "pad")}
+    made = {
+        fit: FilePixels([path], Decoder(4, 4, 1, fit)).read(np.array([0]))[0, 0] for fit in ("crop", "stretch", "pad")
+    }
     assert all(image.shape == (4, 4) for image in made.values())
     assert made["crop"].tolist() == [[1, 1, 0, 0]] * 4
     assert made["stretch"][:, 0].min() > 0.9
@@ -228,7 +231,9 @@ def test_fitting_an_image_that_is_no_square(tmp_path: Path) -> None:
     assert made["pad"][1:3, 0].min() > 0.9
     tall = Image.open(path).rotate(90, expand=True)
     tall.save(tmp_path / "b.png")
-    assert FilePixels([str(tmp_path / "b.png")], 4, 4, 1, "pad").read(np.array([0]))[0, 0, :, [0, 3]].max() == 0
+    assert (
+        FilePixels([str(tmp_path / "b.png")], Decoder(4, 4, 1, "pad")).read(np.array([0]))[0, 0, :, [0, 3]].max() == 0
+    )
 
 
 def test_fit_needs_a_side(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -215,3 +216,24 @@ def test_a_bad_item_is_named_when_it_is_read() -> None:
         images.batch(np.array([0, 1]))
     with pytest.raises(UserError, match=r"item 0 has the shape \(3, 4, 4\), item 2 \(3, 3, 4\)"):
         images.batch(np.array([0, 2]))
+
+
+class Slow(Dataset[tuple[Tensor, int]]):
+    """Items that name the process that made them."""
+
+    def __len__(self) -> int:
+        return 300
+
+    def __getitem__(self, row: int) -> tuple[Tensor, int]:
+        return torch.full((1, 2, 2), os.getpid() % 251 / 251), row % 3
+
+
+@pytest.mark.slow
+def test_a_loaders_processes_read_a_map_style_data_set() -> None:
+    images = from_user(DataLoader(Slow(), batch_size=4, num_workers=2, shuffle=True))
+    assert images.labels.tolist() == [row % 3 for row in range(300)]
+    many, few = images.batch(np.arange(200))[0], images.batch(np.arange(5))[0]
+    here = np.float32(os.getpid() % 251 / 251)
+    assert set(few.unique().tolist()) == {float(here)}
+    assert len(many.unique()) == 2
+    assert float(here) not in many

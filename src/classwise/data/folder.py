@@ -22,7 +22,8 @@ import numpy as np
 from classwise.core.errors import UserError, unknown
 from classwise.core.spec import OpenShare
 from classwise.data import labels as label_files
-from classwise.data.files import FilePixels, Fit, class_folders, image_files
+from classwise.data.decoding import Decoder, Fit
+from classwise.data.files import FilePixels, by_class, class_folders
 from classwise.data.images import Images, IntArray
 from classwise.data.labels import Labelled
 
@@ -55,17 +56,11 @@ def load(
     if labels is None and (file or label):
         raise UserError("folder: file= and label= are columns of a CSV file; give it as labels=FILE.csv.")
     found = _by_folder(root) if labels is None else label_files.read(root, labels, file, label)
-    class_names, numbers = label_files.classes(found, root, names)
+    class_names, numbers = label_files.classes(found.classes, root, names)
     rows = _of_split(root, split, found, test)
     if not rows:
         raise UserError(f"folder: no image of the {len(class_names)} classes of {root} is in the split {split}.")
-    pixels = FilePixels(
-        paths=[str(found.paths[row]) for row in rows],
-        resize=resize,
-        crop=resize if crop is None else crop,
-        channels=channels,
-        fit=fit,
-    )
+    pixels = FilePixels([str(found.paths[row]) for row in rows], Decoder.square(resize, crop, channels, fit))
     pixels.check_sizes()
     return Images(pixels, np.asarray([numbers[found.labels[row]] for row in rows]), class_names, root.resolve().name)
 
@@ -83,8 +78,9 @@ def _by_folder(root: Path) -> Labelled:
     parts: list[str | None] = []
     empty: set[str] = set()
     for part, folder in (splits or {None: root}).items():
+        listed = by_class(folder)
         for name in class_folders(folder):
-            members = image_files(folder / name)
+            members = listed.get(name, [])
             paths += map(Path, members)
             labels += [name] * len(members)
             parts += [part] * len(members)

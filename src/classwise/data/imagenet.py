@@ -12,6 +12,7 @@ from pathlib import Path
 
 from classwise.core.errors import UserError
 from classwise.data import wordnet
+from classwise.data.decoding import Decoder
 from classwise.data.files import FilePixels, class_folders, labelled
 from classwise.data.images import Images, Size, check_split
 
@@ -39,7 +40,7 @@ def load(root: str | Path, split: str = "test", download: bool = False, resize: 
     paths, labels = labelled(folder, wnids)
     if not paths:
         raise UserError(f"imagenet: {folder} has no class folders with images; sort them into {folder}/<wnid>/.")
-    return Images(FilePixels(paths, resize, crop), labels, wordnet.class_names(wnids, words), "imagenet")
+    return Images(FilePixels(paths, Decoder(resize, crop)), labels, wordnet.class_names(wnids, words), "imagenet")
 
 
 def _words(folder: Path) -> dict[str, str]:

@@ -209,16 +209,13 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < _LONGEST
 
 
-def classes(found: Labelled, root: Path, names: str | None) -> tuple[tuple[str, ...], dict[str, int]]:
-    """The names of the classes in order, and the number of the class of each label."""
-    in_order = found.classes
+def classes(in_order: Sequence[str], root: Path, names: str | None) -> tuple[tuple[str, ...], dict[str, int]]:
+    """The names of the classes in order, and the number of the class of each label. names: a file, if there is one."""
     if names is None:
         return tuple(in_order), {label: number for number, label in enumerate(in_order)}
     path = _any_case(root, names)
     if path is None:
-        raise UserError(
-            f"folder: there is no file {names!r} in {root}; names= is a file with the names of the classes."
-        )
+        raise UserError(f"there is no file {names!r} in {root}; names= is a file with the names of the classes.")
     known = _read_names(path)
     if isinstance(known, dict):
         keys = {_key(label): name for label, name in known.items()}

@@ -19,7 +19,7 @@ from scipy import ndimage
 from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.storage import atomic_write
-from classwise.data.files import opened
+from classwise.data.decoding import opened
 from classwise.data.images import IntArray
 
 BoolArray = npt.NDArray[np.bool_]
@@ -181,6 +181,6 @@ def _number(path: Path) -> int:
 
 
 def _light(path: Path) -> BoolArray:
-    with opened(path, "cannot read the mask") as image:
+    with opened(path, refusal="cannot read the mask") as image:
         light: BoolArray = np.asarray(image.convert("L")) >= 128
     return light

@@ -7,7 +7,7 @@ not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 from classwise.core.errors import UserError
 from classwise.data.images import ArrayPixels, Images, IntArray, Pixels
 
+_MANY, _AHEAD = 64, 16  # items for each process from which starting it pays, and how many it reads ahead
 _COLOURS = (1, 3, 4)  # the channel counts by which (H, W, C) is told from (C, H, W)
 
 
@@ -29,24 +30,24 @@ def from_user(data: Any, num_classes: int | None = None, class_names: Sequence[s
     data: `Images`, returned as they are; a pair ``(x, y)`` of tensors or arrays; a map-style `Dataset` of
         ``(image, label)`` items, read when asked for; an `IterableDataset`, read into memory once; or a `DataLoader`,
         whose data set is read in the data set's order (a shuffling loader would give an example a new index each
-        time), restricted to the sampler's indices where it has some. A loader's own `collate_fn` is used only
-        where its data set is iterable.
+        time) by its `num_workers` processes, restricted to the sampler's indices where it has some. A loader's own
+        `collate_fn` is used only where its data set is iterable.
     num_classes: by default the number of class names, else the largest label + 1.
     class_names: by default the data set's `.classes`, else "0", "1", ….
     """
     if isinstance(data, Images):
         return _unchanged(data, num_classes, class_names)
-    rows = None
+    rows, workers = None, 0
     if isinstance(data, DataLoader) and not isinstance(data.dataset, IterableDataset):
-        rows = getattr(data.sampler, "indices", None)
+        rows, workers = getattr(data.sampler, "indices", None), data.num_workers
         data = data.dataset
-    pixels, labels = _pixels_and_labels(data)
+    pixels, labels = _pixels_and_labels(data, workers)
     names = _class_names(labels, num_classes, class_names, declared_classes(data))
     images = Images(pixels, labels, names)
     return images if rows is None else images.take(np.sort(np.asarray(rows, dtype=np.int64)))
 
 
-def _pixels_and_labels(data: Any) -> tuple[Pixels, IntArray]:
+def _pixels_and_labels(data: Any, workers: int) -> tuple[Pixels, IntArray]:
     if isinstance(data, (IterableDataset, DataLoader)):
         return _from_arrays(*collect(data))
     if _is_pair(data):
@@ -57,7 +58,7 @@ def _pixels_and_labels(data: Any) -> tuple[Pixels, IntArray]:
             f"(its keys: {', '.join(map(str, list(data)[:8])) or 'none'})."
         )
     if isinstance(data, Dataset) or (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
-        return from_dataset(data)
+        return from_dataset(data, workers)
     raise UserError(
         f"cannot read images from a {type(data).__name__}. Pass a pair (x, y) of tensors or arrays, a torch Dataset "
         "of (image, label) items, a DataLoader, or classwise Images."
@@ -127,15 +128,17 @@ def _unchanged(images: Images, num_classes: int | None, class_names: Sequence[st
 
 @dataclass(frozen=True)
 class ItemPixels:
-    """The images of a map-style data set of ``(image, label)`` items, read when asked for."""
+    """The images of a map-style data set of ``(image, label)`` items, read when asked for, many of them by several
+    processes if the data set came in a loader that has these."""
 
     dataset: Any
+    workers: int = 0
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def read(self, rows: IntArray) -> Tensor:
-        images = [_image(_pair(self.dataset[int(row)])[0], f"item {row}") for row in rows]
+        images = [_image(x, f"item {row}") for row, (x, _) in zip(rows, self.items(rows), strict=True)]
         for row, image in zip(rows, images, strict=True):
             if image.shape != images[0].shape:
                 raise UserError(
@@ -145,8 +148,18 @@ class ItemPixels:
         batch = torch.stack(images)
         return batch.float().div_(255) if batch.dtype == torch.uint8 else batch.float()
 
+    def items(self, rows: IntArray) -> Iterator[tuple[Any, Any]]:
+        """Image and label of each row."""
+        wanted = rows.tolist()
+        if self.workers < 2 or len(wanted) < _MANY * self.workers:  # starting processes takes longer
+            yield from (_pair(self.dataset[row]) for row in wanted)
+            return
+        order: Dataset[Any] = Subset(self.dataset, wanted)
+        with torch.random.fork_rng(devices=[]):  # a loader draws a seed for its workers from the global generator
+            yield from map(_pair, DataLoader(order, batch_size=None, num_workers=self.workers, prefetch_factor=_AHEAD))
 
-def from_dataset(dataset: Any) -> tuple[Pixels, IntArray]:
+
+def from_dataset(dataset: Any, workers: int = 0) -> tuple[Pixels, IntArray]:
     """The images and labels of a map-style data set; its first item is read to check both."""
     if not len(dataset):
         raise UserError("the data set is empty: there is no image to read.")
@@ -156,8 +169,9 @@ def from_dataset(dataset: Any) -> tuple[Pixels, IntArray]:
     labels = _stored_labels(dataset)
     # A list that does not match the items (raw, remapped or of another task) is not the labels.
     if labels is None or labels[0] != first:
-        labels = np.asarray([_class_number(_pair(dataset[row])[1]) for row in range(len(dataset))], dtype=np.int64)
-    return ItemPixels(dataset), labels
+        items = ItemPixels(dataset, workers).items(np.arange(len(dataset)))
+        labels = np.asarray([_class_number(label) for _, label in items], dtype=np.int64)
+    return ItemPixels(dataset, workers), labels
 
 
 def collect(data: Iterable[Any]) -> tuple[Tensor, IntArray]:

@@ -18,7 +18,8 @@ from scipy import ndimage
 from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.data.corruptions.chance import Bytes, Chance, Floats
-from classwise.data.files import image_files, opened
+from classwise.data.decoding import opened
+from classwise.data.files import image_files
 
 _COUNT = 5
 _CELLS = (7, 13, 27, 53, 107)  # of each octave's lattice across a pane; not multiples, so that they do not line up
@@ -55,7 +56,7 @@ def photographs(folder: str | Path, side: int) -> list[Bytes]:
 
 
 def _photograph(path: str, step: int, side: int) -> Bytes:
-    with opened(path, "frost: cannot read the image") as image:
+    with opened(path, refusal="frost: cannot read the image") as image:
         pane = np.asarray(image.convert("RGB"))[step // 2 :: step, step // 2 :: step]
     if min(pane.shape[:2]) <= side:
         raise UserError(
