@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import classwise as cw
+from classwise.core import adversarial_examples
 from classwise.core.errors import UserError
 
 
@@ -77,13 +78,38 @@ def test_along_several_radii_an_example_is_kept_where_it_broke(data: tuple[Tenso
     assert audit.records.of(audit.attacks[1]).correct.tolist() == [False, False, False, True]
 
 
-def test_folders_without_clean_images_are_still_read(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", [[], ["clean"]])
+def test_files_of_earlier_versions_are_still_read(data: tuple[Tensor, Tensor], tmp_path: Path, left: list[str]) -> None:
+    """They held the exact and the rounded images, the first of them not the clean ones."""
     audit = audit_of(data, tmp_path, "2/255")
+    now = audit.adversarial()
+    old = {key: value for key, value in now.items() if key not in left}
     for path in (tmp_path / "adversarial").glob("*.npz"):
-        old = dict(np.load(path))
-        del old["clean"]
         np.savez(path, **old)
-    assert sorted(audit.adversarial()) == ["exact", "index", "label", "prediction", "rounded", "survives"]
+    found = audit.adversarial()
+    assert found.keys() == old.keys()
+    assert all(np.array_equal(found[key], old[key]) for key in old)
+
+
+def test_what_is_read_is_what_was_written_to_the_bit(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    for name, clean in {
+        "bytes": random.integers(0, 256, (5, 3, 8, 8)).astype(np.float32) / np.float32(255),
+        "floats": random.random((5, 3, 8, 8), dtype=np.float32),
+    }.items():
+        exact = (clean + random.uniform(-0.03, 0.03, clean.shape)).clip(0, 1).astype(np.float32)
+        path = tmp_path / name / "adversarial" / "01-fgsm-00000.npz"
+        numbers = np.arange(5)
+        columns = {"index": numbers, "label": numbers, "prediction": numbers % 2, "exact": exact, "clean": clean}
+        digest = adversarial_examples.write(path, "fgsm", **columns)
+        assert adversarial_examples.intact(path, digest)
+        found = adversarial_examples.read(tmp_path / name, "fgsm")
+        assert np.array_equal(found["exact"], exact)
+        assert np.array_equal(found["clean"], clean)
+        assert found["survives"].tolist() == [False, False, True, True, True]
+        with np.load(path) as stored:
+            assert stored["clean"].dtype == (np.uint8 if name == "bytes" else np.float32)
+            assert 0 < len(stored["at"]) < exact.size / 10  # pixels whose sum is rounded otherwise
 
 
 def test_they_need_a_run_folder(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
@@ -101,7 +127,7 @@ def test_a_damaged_file_is_named_and_computed_again(data: tuple[Tensor, Tensor],
     before = audit_of(data, tmp_path, "2/255").adversarial()
     (path,) = (tmp_path / "adversarial").glob("*.npz")
     content = bytearray(path.read_bytes())
-    content[len(content) // 3] ^= 1
+    content[content.index(b"difference.npy") + 40] ^= 1
     new = {"flipped": content, "cut": content[:200], "emptied": b"", "no archive": b"\x93NUMPY" + content[:99]}
     path.unlink() if damage == "removed" else path.write_bytes(new[damage])
     problem = "no adversarial images of pgd-6" if damage == "removed" else "cannot read the adversarial images"
