@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import runpy
 from collections.abc import Callable, Iterable
 from dataclasses import astuple
 from pathlib import Path
@@ -30,12 +31,22 @@ from classwise.show import figures, tables
 from classwise.show import leaderboard as board_text
 from classwise.show.page import board as board_page
 
+equations = runpy.run_path(str(Path(__file__).parent / "equations.py"))
+TYPESET = {"attacks.md", "methods.md", "metrics.md", "repair.md", "training.md"}
 PLACE = re.compile(r"<!-- made from the source: (\w+) -->")
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """A page with its generated part in place."""
-    return PLACE.sub(lambda match: SECTIONS[match[1]](), markdown)
+def on_page_markdown(markdown: str, page: Any = None, **_: Any) -> str:
+    """A page with its generated part in place; variables with indices are typeset on pages that have many."""
+    typeset = page is not None and page.file.src_uri in TYPESET
+    written = _without_code(markdown) if typeset else markdown
+    return PLACE.sub(lambda match: SECTIONS[match[1]](), written)
+
+
+def _without_code(markdown: str) -> str:
+    """The prose of a page typeset, its blocks of code as they are."""
+    parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
+    return "".join(part if part.startswith("```") else equations["inline"](part) for part in parts)
 
 
 def on_post_build(config: Any, **_: Any) -> None:
@@ -236,9 +247,19 @@ def _plain(parameters: Iterable[inspect.Parameter]) -> list[str]:
 
 
 def _markdown(docstring: str) -> str:
-    """A docstring as Markdown: what is aligned by spaces, an equation or a table, keeps them."""
-    paragraphs = docstring.split("\n\n")
-    return "\n\n".join(f"    {p}".replace("\n", "\n    ") if _aligned(p) else p for p in paragraphs)
+    """A docstring as Markdown: equations are typeset, and what else is aligned by spaces keeps them."""
+    return "\n\n".join(map(_paragraph, docstring.split("\n\n")))
+
+
+def _paragraph(text: str) -> str:
+    if all(line.startswith(("    - ", "      ")) for line in text.split("\n")):  # a list
+        return inspect.cleandoc(str(equations["inline"](text)))
+    kept = text.startswith("    ") or _aligned(text)
+    if kept and equations["is_equation"](text):
+        return str(equations["typeset"](text))
+    if not kept:
+        return str(equations["inline"](text))
+    return text if text.startswith("    ") else f"    {text}".replace("\n", "\n    ")
 
 
 def _aligned(paragraph: str) -> bool:

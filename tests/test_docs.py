@@ -131,7 +131,8 @@ def test_the_reference_holds_every_attack_method_and_metric(generate: dict[str, 
         names = re.findall(r"^## `(\w+)`", page, flags=re.MULTILINE)
         assert set(package.names()) <= set(names)
         assert all(package.describe(name).split(" (")[0] in page for name in package.names())
-    assert "x_{t+1} = Π(x_t + α · sign ∇ CE(z(x_t), y))" in generate["SECTIONS"]["attacks"]()
+    next_point = "<msub><mi>x</mi><mrow><mi>t</mi><mo>+</mo><mn>1</mn></mrow></msub>"
+    assert f"{next_point}</math></td><td>" in generate["SECTIONS"]["attacks"](), "equations are typeset"
 
 
 def test_the_reference_holds_every_command_and_option(generate: dict[str, Any]) -> None:
