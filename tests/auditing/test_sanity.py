@@ -272,3 +272,27 @@ def test_a_folding_that_failed_is_a_note(net: nn.Module, images: Images) -> None
     assert len(notes) == 1
     assert notes[0].severity == "info"
     assert "fold_traced failed" in notes[0].what
+
+
+def test_the_model_sees_few_images_at_a_time() -> None:
+    """A pass with gradients over all sampled images of 224 pixels would be the largest of the whole audit."""
+    seen: list[int] = []
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(12, 40)
+
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(len(x))
+            answer: Tensor = self.layer(x.flatten(1))
+            return answer
+
+    x, y = torch.rand(200, 3, 2, 2), torch.arange(200) % 40
+    images = Images(ArrayPixels(x), y.numpy(), tuple(map(str, range(40))))
+    model = Counting().eval()
+    sample = sanity.draw_sample(model, images, CPU, 0)
+    assert len(sample.x) == 64
+    assert torch.allclose(sample.logits, model.layer(sample.x.flatten(1)))
+    sanity.inspect(model, sample, {"pgd": Pgd(steps=2)}, Threat("linf", 0.1), False, 1)
+    assert max(seen) <= 16

@@ -27,7 +27,7 @@ from classwise.models.normalize import Normalize
 from classwise.results.finding import Finding
 
 _PER_CLASS, _MOST = 4, 64  # images looked at
-_FEW = 16  # of them, where an attack is tried out
+_FEW = 16  # of them, where an attack is tried out, and in one pass: large images with gradients fill the memory
 _STEPS = 5  # of the attack whose loss is watched, at most
 _UNBOUNDED = Pgd(steps=40, step=0.1)  # with a radius of 1 it reaches every image there is, several times over
 _MAY_SURVIVE = 0.05  # of the images, and never a single one, before we speak up
@@ -47,9 +47,13 @@ class Sample:
 def draw_sample(model: nn.Module, images: Images, device: torch.device, seed: int) -> Sample:
     some = images.subset(limit=_MOST, per_class=_PER_CLASS, seed=seed)
     x, y = (part.to(device) for part in some.batch(np.arange(len(some))))
+    return Sample(x, y, _answers(model, x), images.class_names)
+
+
+def _answers(model: nn.Module, x: Tensor) -> Tensor:
+    """The model's logits, a few images at a time."""
     with torch.no_grad():
-        logits = model(x)
-    return Sample(x, y, logits, images.class_names)
+        return torch.cat([model(few) for few in x.split(_FEW)])
 
 
 def inspect(
@@ -143,8 +147,7 @@ def _probabilities(sample: Sample) -> Iterator[Finding]:
 
 
 def _randomised(model: nn.Module, sample: Sample, eot: int) -> Iterator[Finding]:
-    with torch.no_grad():
-        again = model(sample.x)
+    again = _answers(model, sample.x)
     if bool((again - sample.logits).abs().amax() > 1e-3 * sample.logits.abs().amax().clamp_min(1.0)):
         changed = float((again.argmax(1) != sample.logits.argmax(1)).float().mean())
         remedy = "Attack its expectation over draws: --eot 20 (eot=20), and report several seeds."
@@ -174,11 +177,16 @@ def _zero_gradients(gradient: Tensor, sample: Sample) -> Iterator[Finding]:
 
 def _gradient(model: nn.Module, sample: Sample) -> Tensor:
     """∇_x CE on the sample; zero where the output does not depend on the input as autograd sees it."""
+    pieces = zip(sample.x.split(_FEW), sample.y.split(_FEW), strict=True)
+    return torch.cat([_gradient_of(model, x, y) for x, y in pieces])
+
+
+def _gradient_of(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     with torch.enable_grad():
-        x = sample.x.detach().requires_grad_()
-        loss = cross_entropy(model(x), sample.y).sum()
+        x = x.detach().requires_grad_()
+        loss = cross_entropy(model(x), y).sum()
     if not loss.requires_grad:
-        return torch.zeros_like(sample.x)
+        return torch.zeros_like(x)
     return torch.autograd.grad(loss, x, allow_unused=True, materialize_grads=True)[0]
 
 
@@ -204,11 +212,13 @@ def _unbounded(model: nn.Module, sample: Sample) -> Iterator[Finding]:
     right = sample.logits.argmax(1) == sample.y
     if not right.any():
         return
-    rows = _begun(_UNBOUNDED, model, sample, right, 1.0, LINF)
-    while len(rows["y"]) and int(rows["t"].max()) < _UNBOUNDED.steps:
-        rows = _UNBOUNDED.advance(model, rows, LINF)
-        rows = select(rows, rows["logits"].argmax(1) == rows["y"])  # what is broken is done with
-    survive, tried = len(rows["y"]), int(right.sum())
+    survive, tried = 0, int(right.sum())
+    for few in torch.nonzero(right).flatten().split(_FEW):
+        rows = _begun(_UNBOUNDED, model, sample, few, 1.0, LINF)
+        while len(rows["y"]) and int(rows["t"].max()) < _UNBOUNDED.steps:
+            rows = _UNBOUNDED.advance(model, rows, LINF)
+            rows = select(rows, rows["logits"].argmax(1) == rows["y"])  # what is broken is done with
+        survive += len(rows["y"])
     if survive > max(_MAY_SURVIVE * tried, 1):
         yield Finding(
             "unbounded_survives",
