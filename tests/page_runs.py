@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from classwise.core import adversarial_examples
+from classwise.core import adversarial_examples, example_images
 from classwise.core.meta import AttackInfo, Meta
 from classwise.core.records import CLEAN, COLUMNS, Records
+from classwise.core.storage import safe_name
 from classwise.results.audit_result import Audit
 from classwise.results.finding import Finding
 
@@ -70,6 +71,32 @@ def write_images(folder: Path, audit: Audit) -> None:
     prediction = broken["prediction"].to_numpy()
     columns = {"index": index, "label": label, "prediction": prediction, "exact": exact, "clean": before}
     adversarial_examples.write(place, "pgd-20", **columns)
+    robust = rows.frame[rows.correct]
+    grey = np.broadcast_to(
+        (robust["index"].to_numpy() % 200).astype(np.uint8)[:, None, None, None], (len(robust), 4, 4, 3)
+    )
+    kept = {key: robust[key].to_numpy() for key in ("index", "label", "prediction")}
+    example_images.write(folder, {**kept, "kind": np.full(len(robust), "robust"), "image": grey})
+
+
+def write_curve(folder: Path, steps: Sequence[Sequence[int]], names: Sequence[str] = NAMES) -> Audit:
+    """A finished audit under pgd-20 at 2, 4, … /255, with so many of each class right at each radius; clean all but the
+    last two of the first class, which are misclassified as the second."""
+    radii = {f"pgd-20@{2 * k}/255": 2 * k / 255 for k in range(1, len(steps) + 1)}
+    infos = {name: AttackInfo(settings={"name": "pgd"}, eps=eps, family="pgd-20") for name, eps in radii.items()}
+    clean = _rows(CLEAN, [_IMAGES] * len(names))
+    clean.loc[_IMAGES - 2 : _IMAGES - 1, "prediction"] = 1
+    rows = [clean, *(_rows(name, right) for name, right in zip(radii, steps, strict=True))]
+    meta = Meta(class_names=tuple(names), eps=max(radii.values()), attacks={CLEAN: AttackInfo(), **infos})
+    audit = Audit(Records(pd.concat(rows, ignore_index=True), meta))
+    for place, name in enumerate((CLEAN, *radii)):
+        audit.records.of(name).write(folder / "records" / f"{place:02d}-{safe_name(name)}-00000.parquet")
+    (folder / "summary.json").write_text(json.dumps({"findings": [], "timing": {}, "confidence": 0.95}))
+    wrong = clean[clean["prediction"] != clean["label"]]
+    kept = {key: wrong[key].to_numpy() for key in ("index", "label", "prediction")}
+    image = np.full((len(wrong), 4, 4, 3), 90, np.uint8)
+    example_images.write(folder, {**kept, "kind": np.full(len(wrong), "wrong"), "image": image})
+    return Audit.load(folder)
 
 
 #: The settings of a training as its run folder has them, as far as the page reads them.

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from classwise.attacks.attack import Attack
+from classwise.auditing import examples
 from classwise.auditing.config import AuditConfig, AuditSettings
 from classwise.auditing.inputs import Eps
 from classwise.auditing.landscape import landscape
@@ -71,6 +72,8 @@ def audit_by(config: AuditConfig, loaded: nn.Module | None = None) -> Audit:
         result = dataclasses.replace(result, findings=tuple(rules.of_audit(result)))
         if folder is not None:
             result.save(folder)
+            if config.output.save_adversarial:
+                examples.keep(result, job.images, folder)
     return result
 
 

@@ -3,6 +3,7 @@
     every run   config.toml          its settings: the same command resumes, another one is refused
                 job.json, log.txt    of a job of a study: written when it is finished; what it printed
     audit       records/*.parquet    the rows, part by part         adversarial/*.npz   the images found, if kept
+                examples.npz         clean images worth a look, with those
                 summary.json, tables/*.csv   written at the end
     search      records/*.parquet; worst.json and worst.csv, written at the end
     training    last.pt, next.pt, previous.pt, best.pt, epochs/0014.pt   checkpoints (`training.checkpoint`)
@@ -133,7 +134,8 @@ class AuditFolder(RunFolder):
 
     kind = "audit"
     owned = (
-        _JOB, "summary.json", "worst.json", "worst.csv", "tables/*.csv", "adversarial/*.npz", "records/*.parquet",
+        _JOB, "summary.json", "worst.json", "worst.csv", "tables/*.csv", "adversarial/*.npz", "examples.npz",
+        "records/*.parquet",
         "*/*.partial", _LOG, _CONFIG,
     )  # fmt: skip
     results = ("records", ("records/*.parquet",))
@@ -142,6 +144,7 @@ class AuditFolder(RunFolder):
     search_file = Named("worst.json")
     records = Named("records")
     adversarial = Named("adversarial")
+    examples_file = Named("examples.npz")
 
     def part(self, place: int, attack: str, number: int) -> Path:
         """The rows of an attack on a part of the data. Names sort by attack in the order they ran, then by part."""

@@ -117,11 +117,15 @@ def test_without_images_the_panel_says_how_to_get_them(page: Any) -> None:
     click(page, "#cell-close")
 
 
-def test_a_link_to_a_class(browser: Any, address: str) -> None:
-    page = opened(browser, address + "#class-ship-sail")
+@pytest.mark.parametrize("fragment", ["#class=ship-sail", "#class-ship-sail"])
+def test_a_link_to_a_class_opens_its_panel(browser: Any, address: str, fragment: str) -> None:
+    page = opened(browser, address + fragment)
     assert texts(page, "tr.chosen th") == ["ship & sail"]
-    assert page.execute_script("return document.activeElement.id") == "class-ship-sail"
-    assert page.find_element("id", "errors-of").get_attribute("value") == "ship & sail"
+    assert page.find_element("id", "panel").is_displayed()
+    assert texts(page, "#panel-title") == ["ship & sail"]
+    press(page, "\ue00c")  # escape
+    assert not page.find_element("id", "panel").is_displayed()
+    assert page.execute_script("return location.hash") == ""
 
 
 def test_dark_by_the_switch_and_by_the_system(page: Any) -> None:
@@ -160,10 +164,12 @@ def test_axe_finds_nothing_serious(page: Any, theme: str) -> None:
 
 def test_many_classes_stay_usable(browser: Any, large: str) -> None:
     page = opened(browser, large)
-    assert texts(page, "#class-count") == ["20 of 1,000 classes"]  # both ends
-    page.find_element("css selector", "#ends option[value=weakest]").click()
+    assert texts(page, "#class-count") == ["40 of 1,000 classes"]
+    assert classes(page)[:2] == ["thing 000", "thing 041"]  # the weakest first
+    assert page.execute_script("return location.hash") == ""
+    page.find_element("css selector", "#ends option[value=both]").click()
     write_into(page, "#most", "5")
-    assert len(classes(page)) == 5
+    assert len(classes(page)) == 10
     write_into(page, "#search", "thing 977")
     assert classes(page) == ["thing 977"]
     assert page.find_elements("css selector", "#confusion-room canvas")

@@ -89,8 +89,9 @@ def page(folders: list[Path]) -> Page:
 
 def run_of(audit: Audit) -> dict[str, Any]:
     """What the page's script would read of an audit."""
-    shown, _, kept = gallery.collect({"run": audit}, 10**6)
-    return data.of_run("run", audit, groups.compute(audit.rows()), shown["run"], kept[0].why)
+    kept = gallery.Kept.of(audit)
+    shown = gallery.collect({"run": kept}, gallery.Pool(10**6))
+    return data.of_run("run", audit, groups.compute(audit.rows()), shown["run"], kept.why)
 
 
 # ---- the file --------------------------------------------------------------------------------------------------------
@@ -409,16 +410,19 @@ def test_a_cell_has_its_images(page: Page) -> None:
 
 
 def test_the_budget_gives_every_cell_an_image_before_any_gets_two(folders: list[Path]) -> None:
-    audits = {path.name: Audit.load(path) for path in folders[:2]}
-    whole, pool, _ = gallery.collect(audits, 10**9)
+    kept = {path.name: gallery.Kept.of(Audit.load(path)) for path in folders[:2]}
+    pool = gallery.Pool(10**9)
+    whole = gallery.collect(kept, pool)
     spent = sum(map(len, pool.images))
-    tight, smaller, _ = gallery.collect(audits, spent // 3)
+    smaller = gallery.Pool(spent // 3)
+    tight = gallery.collect(kept, smaller)
     assert sum(map(len, smaller.images)) < spent // 3 + 1000
     cells = {name: views["pgd-20"] for name, views in tight.items()}
     assert {name: set(own) for name, own in cells.items()} == {n: set(v["pgd-20"]) for n, v in whole.items()}
     counts = [len(found) for own in cells.values() for found in own.values()]
     assert max(counts) - min(counts) <= 1
-    none, empty, _ = gallery.collect(audits, 0)
+    empty = gallery.Pool(0)
+    none = gallery.collect(kept, empty)
     assert not any(none.values())
     assert not empty.images
 
@@ -430,7 +434,8 @@ def test_an_image_broken_at_a_smaller_radius_is_found_there(tmp_path: Path) -> N
     again = audit.records.of("pgd-20").frame.assign(attack="pgd-20@2")
     meta = dataclasses.replace(audit.records.meta, attacks={"clean": AttackInfo(), **infos})
     both = Records(pd.concat([audit.records.frame, again], ignore_index=True), meta)
-    found, _, _ = gallery.collect({"run": Audit(both, folder=tmp_path)}, 10**9)
+    kept = gallery.Kept.of(Audit(both, folder=tmp_path))
+    found = gallery.collect({"run": kept}, gallery.Pool(10**9))
     assert found["run"]["pgd-20@2"]["0,1"][0]["attack"] == "pgd-20"
 
 
@@ -450,6 +455,15 @@ def test_an_unchanged_image_has_a_grey_difference() -> None:
     difference, factor = gallery.amplified(np.zeros((2, 2, 1)), np.zeros((2, 2, 1)))
     assert np.unique(difference).tolist() == [128]
     assert factor == 1
+
+
+def test_a_few_large_changes_do_not_hide_the_others() -> None:
+    """In L2 one pixel may change a hundred times more than the others: those set the factor, and the one is clipped."""
+    attacked = np.full((20, 20, 1), 0.001)
+    attacked[0, 0] = 0.1
+    difference, factor = gallery.amplified(np.zeros((20, 20, 1)), attacked)
+    assert factor == 500  # 0.5 / 0.001
+    assert np.unique(difference).tolist() == [255]
 
 
 # ---- size ------------------------------------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ def of_run(
     attacks = list(dict.fromkeys((*audit.names, audit.headline)))
     views = [
         {
+            "name": attack,
             "attack": attack_label(attack),
             **_view(audit, attack, rollup),
             "gallery": gallery.get(attack, {}),

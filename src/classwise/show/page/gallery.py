@@ -7,6 +7,7 @@ largest cells first, then a second one, and so on; within a cell the most confid
 from __future__ import annotations
 
 import base64
+import functools
 import io
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -65,7 +66,6 @@ class _Candidate:
     index: int
     confidence: float
     attack: str  # whose image it is
-    at: int  # row of that attack's points
 
 
 @dataclass(frozen=True)
@@ -103,11 +103,10 @@ class Kept:
         """Every kept example that is an error of some view, with its rank in its cell."""
         if not self.points:
             return
-        places = {name: {int(i): at for at, i in enumerate(own["index"])} for name, own in self.points.items()}
         for turn, view in enumerate(dict.fromkeys((self.audit.headline, *self.audit.attacks))):
-            yield from self._of_view(view, turn > 0, places)
+            yield from self._of_view(view, turn > 0)
 
-    def _of_view(self, view: str, secondary: bool, places: Mapping[str, Mapping[int, int]]) -> Iterator[_Candidate]:
+    def _of_view(self, view: str, secondary: bool) -> Iterator[_Candidate]:
         rows = self.audit.rows(view)
         wrong = rows.frame[~rows.correct].sort_values("confidence", ascending=False, kind="stable")
         by = wrong["broken_by"] if "broken_by" in wrong else [view] * len(wrong)
@@ -115,11 +114,10 @@ class Kept:
         seen: dict[Cell, int] = defaultdict(int)
         columns = zip(wrong["index"], wrong["label"], wrong["prediction"], wrong["confidence"], by, strict=True)
         for index, label, prediction, confidence, attack in columns:
-            source = self._source(attack, int(index), places)
+            source = self.source(attack, int(index))
             cell = (int(label), int(prediction))
             if source is None or seen[cell] >= _MOST:
                 continue
-            at = places[source][int(index)]
             yield _Candidate(
                 secondary=secondary,
                 rank=seen[cell],
@@ -129,59 +127,71 @@ class Kept:
                 index=int(index),
                 confidence=float(confidence),
                 attack=source,
-                at=at,
             )
             seen[cell] += 1
 
-    def _source(self, attack: str, index: int, places: Mapping[str, Mapping[int, int]]) -> str | None:
+    @functools.cached_property
+    def places(self) -> dict[str, dict[int, int]]:
+        """By attack the row of each example that was kept."""
+        return {name: {int(i): at for at, i in enumerate(own["index"])} for name, own in self.points.items()}
+
+    def source(self, attack: str, index: int) -> str | None:
         """The attack among whose points the example is: its own, or the same attack at a smaller radius."""
         infos = self.audit.records.meta.attacks
         family = infos[attack].family if attack in infos else None
         smaller = [name for name, info in infos.items() if family is not None and info.family == family]
-        return next((name for name in (attack, *smaller) if index in places.get(name, ())), None)
+        return next((name for name in (attack, *smaller) if index in self.places.get(name, ())), None)
 
 
-def collect(audits: Mapping[str, Audit], budget: int) -> tuple[dict[str, dict[str, dict[str, Any]]], Pool, list[Kept]]:
-    """By run, view and cell ("i,j") the images to show; the pool they are in; and what was kept at all."""
-    kept = [Kept.of(audit) for audit in audits.values()]
-    pool = Pool(budget)
-    shown: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in audits}
-    wanted = [(image, name, own) for name, own in zip(audits, kept, strict=True) for image in own.candidates()]
+def collect(kept: Mapping[str, Kept], pool: Pool) -> dict[str, dict[str, dict[str, Any]]]:
+    """By run, view and cell ("i,j") the images to show, which are put into the pool while it has room."""
+    shown: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in kept}
+    wanted = [(image, name, own) for name, own in kept.items() for image in own.candidates()]
     wanted.sort(key=lambda item: item[0])
     for image, name, own in wanted:
         if pool.left <= 0:
             break
         cells = shown[name].setdefault(image.view, {})
-        cells.setdefault(f"{image.cell[0]},{image.cell[1]}", []).append(_entry(image, own, pool))
-    return shown, pool, kept
+        cells.setdefault(f"{image.cell[0]},{image.cell[1]}", []).append(
+            entry(own, pool, image.index, image.cell, image.confidence, image.attack)
+        )
+    return shown
 
 
-def _entry(chosen: _Candidate, kept: Kept, pool: Pool) -> dict[str, Any]:
-    own = kept.points[chosen.attack]
-    clean, exact = (own[key][chosen.at].transpose(1, 2, 0) for key in ("clean", "exact"))
+def entry(kept: Kept, pool: Pool, index: int, cell: Cell, confidence: float, attack: str) -> dict[str, Any] | None:
+    """An example that an attack broke, with its images; None where they were not kept."""
+    source = kept.source(attack, index)
+    if source is None:
+        return None
+    own, at = kept.points[source], kept.places[source][index]
+    clean, exact = (own[key][at].transpose(1, 2, 0) for key in ("clean", "exact"))
     difference, factor = amplified(clean, exact)
     images = [
         pool.add(image)
         for image in (adversarial_examples.rounded(clean), adversarial_examples.rounded(exact), difference)
     ]
     return {
-        "true": chosen.cell[0],
-        "predicted": chosen.cell[1],
-        "index": chosen.index,
-        "confidence": chosen.confidence,
-        "attack": chosen.attack,
+        "true": cell[0],
+        "predicted": cell[1],
+        "index": index,
+        "confidence": confidence,
+        "attack": source,
         "factor": factor,
         "images": images,
     }
 
 
 def amplified(clean: Array, attacked: Array) -> tuple[Array, int | float]:
-    """The difference around mid-grey, its largest value at black or white, and the factor that takes."""
+    """The difference around mid-grey, amplified until it is plain to see, and the factor that takes.
+
+    All but the largest hundredth of what changed lies within black and white: in L2 a few pixels may change far more
+    than the others, which would stay grey if those set the factor.
+    """
     difference = attacked.astype(np.float64) - clean
-    largest = float(np.abs(difference).max())
-    if largest == 0:
+    changed = np.abs(difference[difference != 0])
+    if not changed.size:
         return adversarial_examples.rounded(np.full_like(difference, 0.5)), 1
-    factor = 0.5 / largest
+    factor = 0.5 / float(np.quantile(changed, 0.99))
     return adversarial_examples.rounded(0.5 + factor * difference), round(factor, 1) if factor < 10 else round(factor)
 
 

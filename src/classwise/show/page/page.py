@@ -24,10 +24,10 @@ from classwise.results.compare_groups import GroupComparison
 from classwise.results.finding import by_heading
 from classwise.results.repair_result import AFTER, BEFORE, RepairResult
 from classwise.results.training_result import TrainingResult
-from classwise.show.page import charts, commands, data, document, first_screen, gallery, glossary, sections
+from classwise.show.page import charts, commands, data, document, first_screen, gallery, glossary, panels, sections
 from classwise.show.page import trainings as trained
 
-_SCRIPTS = ("dom.js", "theme.js", "table.js", "confusion.js", "charts.js", "page.js")
+_SCRIPTS = ("dom.js", "theme.js", "table.js", "confusion.js", "charts.js", "panel.js", "download.js", "page.js")
 _IMAGE_BYTES = 2_500_000  # of all images together, so that a page stays under five million
 
 _SECTIONS = {
@@ -142,7 +142,10 @@ def read(folders: Sequence[Path], names: Sequence[str] | None = None) -> Runs:
 
 def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: str) -> str:
     """The page as text."""
-    shown, pool, kept = gallery.collect(runs.audits, image_bytes)
+    kept = {name: gallery.Kept.of(audit) for name, audit in runs.audits.items()}
+    pool = gallery.Pool(image_bytes)
+    portraits = panels.images(kept, pool)
+    shown = gallery.collect(kept, pool)
     found = {name: groups.compute(audit.rows()) for name, audit in runs.audits.items()}
     drawn = [*charts.of_audits(runs.audits), *charts.of_repairs(runs.repairs), *charts.of_groups(runs.groups)]
     trainings = [
@@ -154,8 +157,12 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
     ]
     payload = {
         "runs": [
-            data.of_run(name, audit, found[name], shown[name], own.why)
-            for (name, audit), own in zip(runs.audits.items(), kept, strict=True)
+            {
+                **data.of_run(name, own.audit, found[name], shown[name], own.why),
+                "curves": panels.curves(own.audit),
+                "portraits": portraits[name],
+            }
+            for name, own in kept.items()
         ],
         "images": pool.images,
     }
@@ -166,10 +173,7 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
         "explained": glossary.anchor,
         "terms": glossary.of(_parts(runs, bool(pool.images))),
         "opening": sections.opening(runs.audits, base, runs.requirements, runs.confident),
-        "runs": [
-            _describe(name, audit, found[name], own.failed, runs)
-            for (name, audit), own in zip(runs.audits.items(), kept, strict=True)
-        ],
+        "runs": [_describe(name, own.audit, found[name], own.failed, runs) for name, own in kept.items()],
         "charts": _shown_charts(drawn),
         "trainings": trainings,
         "repairs": {name: sections.repair(repair) for name, repair in runs.repairs.items()},

@@ -181,6 +181,10 @@ function listErrors(state, run, view, table) {
 }
 
 function cellImages(run, view, table, error, state) {
+  if (state.level === "class" && view.name === "clean") {
+    const own = run.portraits[error.i];
+    return own ? own.wrong.filter((entry) => entry.predicted === error.j) : [];
+  }
   if (state.level === "class") return view.gallery[`${error.i},${error.j}`] || [];
   const inside = Object.entries(view.gallery).filter(([key]) => {
     const [i, j] = key.split(",").map((at) => run.rollup.of[at]);
@@ -198,15 +202,23 @@ function openCell(run, view, table, error, state) {
   byId("cell-text").textContent = `${count(n)} of ${plural(table.totals[i], "image")} of ${table.names[i]} (${percent(share)}) under ${view.attack}, ${run.name}.${without}`;
   const shown = entries.length ? (entries.length < n ? `The ${entries.length} most confident errors with images are shown.` : "") : view.why;
   byId("cell-note").textContent = shown || "";
+  byId("cell-images").className = entries.some((entry) => entry.images.length === 1) ? "images single" : "images";
   byId("cell-images").replaceChildren(...entries.map((entry) => galleryFigure(run, entry)));
-  byId("cell").showModal();
+  keepCell(run, state.level, i, j);
+  if (!byId("cell").open) byId("cell").showModal();
 }
 
-function galleryFigure(run, entry) {
+function galleryFigure(run, entry, kind = "") {
   const truth = run.classes[entry.true];
   const predicted = run.classes[entry.predicted];
   const image = (number, alt, caption) =>
     h("div", {}, h("img", { src: `data:image/png;base64,${DATA.images[number]}`, alt }), h("span", {}, caption));
+  if (entry.images.length === 1) {
+    const robust = kind === "robust";
+    const text = robust ? `${truth}, robust` : `${predicted} ${percent(entry.confidence, 0)}`;
+    const alt = robust ? `Image ${entry.index}: ${truth}, which survives` : `Image ${entry.index}, clean: ${truth}, misclassified as ${predicted}`;
+    return h("figure", {}, h("div", { class: "triple" }, image(entry.images[0], alt, text)), h("figcaption", {}, `image ${entry.index}`));
+  }
   return h(
     "figure",
     {},

@@ -66,7 +66,13 @@ function bar(row) {
 }
 
 function tableRow(row, run) {
-  const name = row.slug ? h("a", { href: `#class-${row.slug}` }, row.name) : h("span", {}, row.name);
+  const open = (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return; // as a link, in a window of its own
+    event.preventDefault();
+    openClass(row.place);
+  };
+  const link = { href: `#class=${encodeURIComponent(row.slug)}`, "aria-haspopup": "dialog", onclick: open };
+  const name = row.slug ? h("a", link, swatchOf(row.place), row.name) : h("span", {}, row.name);
   const extra = known(row.members) ? ` ${plural(row.members, "class", "classes")}` : row.weakest ? " worst" : "";
   const tag = extra ? h("span", { class: known(row.members) ? "aside" : "tag" }, extra) : null;
   const number = (text, kind = "") => h("td", { class: `number ${kind}` }, text);
@@ -103,7 +109,8 @@ function drawTable(state, run, view) {
   const what = state.level === "group" ? ["group", "groups"] : ["class", "classes"];
   byId("class-caption").textContent =
     `Accuracy under ${view.attack} by ${what[0]}, each with its own ${run.level} confidence interval; ` +
-    "p(worst) is the posterior probability that it is the worst.";
+    "p(worst) is the posterior probability that it is the worst." +
+    (state.level === "group" ? "" : " A click on a class shows its curve, its errors and its images.");
   byId("class-verdict").textContent = view.verdict;
   byId("class-verdict").hidden = view === run.views[run.headline]; // that one is at the top of the page
   byId("class-head").replaceChildren(...tableHead(state, (key) => sortTable(state, key)));
@@ -117,8 +124,7 @@ function drawTable(state, run, view) {
 function sortTable(state, key) {
   const text = COLUMNS.find((column) => column.key === key).text;
   const down = state.sort.key === key ? !state.sort.down : key !== "name" && key !== "accuracy" && Boolean(!text || key === "share");
-  state.sort = { key, down };
-  redraw();
+  change({ sort: { key, down } });
   byId("class-head").querySelector(`[data-key="${key}"] button`).focus();
   const label = COLUMNS.find((column) => column.key === key).label;
   announce(`Sorted by ${label}, ${down ? "descending" : "ascending"}.`);
