@@ -1,4 +1,4 @@
-"""Attacks of torchattacks, Foolbox and ART on a network small enough to be sure of the answer."""
+"""Attacks of torchattacks, Foolbox, ART, adv_lib and SecML-Torch on a network small enough to be sure of the answer."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from classwise.attacks.attack import Attack, craft, initial_rows
 from classwise.attacks.pgd import Pgd
 from classwise.core import rng
 from classwise.core.errors import UserError
-from classwise.core.threat import LINF, Norm, Threat
+from classwise.core.threat import L2, LINF, Norm, Threat
 from classwise.engine.attack_copy import accelerate
 
-pytestmark = pytest.mark.adapters
+pytestmark = [pytest.mark.adapters, pytest.mark.slow]  # Foolbox starts git when it is imported
 
 EPS: dict[Norm, float] = {"linf": 0.1, "l2": 0.5}
 ATTACKS = [
@@ -35,6 +35,17 @@ ATTACKS = [
     ("art:ProjectedGradientDescent,max_iter=10", "linf"),
     ("art:ProjectedGradientDescent,max_iter=10", "l2"),
     ("art:SquareAttack,max_iter=60", "linf"),
+    ("adv_lib:pgd_linf,steps=20", "linf"),
+    ("adv_lib:apgd,n_iter=20", "linf"),
+    ("adv_lib:apgd,n_iter=20", "l2"),
+    ("adv_lib:fmn,steps=100", "linf"),
+    ("adv_lib:ddn,steps=50,levels=none", "l2"),
+    ("adv_lib:fab,n_iter=20,restarts=1", "l2"),
+    ("secmlt:PGD,num_steps=20", "linf"),
+    ("secmlt:PGD,num_steps=20", "l2"),
+    ("secmlt:FGSM", "linf"),
+    ("secmlt:DDN,num_steps=50,eps_init=0.5", "l2"),
+    ("secmlt:FMN,num_steps=100,step_size=1.0", "l2"),
 ]
 
 
@@ -100,6 +111,7 @@ def test_an_audit_with_it_breaks_images_inside_the_ball(spec: str, norm: Norm) -
         "torchattacks:PGD,steps=10,alpha=0.02,random_start=false",
         "foolbox:LinfPGD,steps=10,abs_stepsize=0.02,random_start=false",
         "art:ProjectedGradientDescent,max_iter=10,eps_step=0.02,num_random_init=0",
+        "secmlt:PGD,num_steps=10,step_size=0.02,backend=foolbox",
     ],
 )
 @pytest.mark.parametrize("folded", [False, True])
@@ -114,7 +126,9 @@ def test_pgd_is_pgd_in_every_library(spec: str, folded: bool) -> None:
     assert LINF.norm(theirs - x).max() <= 0.1 + 1e-6
 
 
-@pytest.mark.parametrize("spec", ["torchattacks:FGSM", "foolbox:LinfPGD,steps=2", "art:FastGradientMethod"])
+@pytest.mark.parametrize(
+    "spec", ["torchattacks:FGSM", "foolbox:LinfPGD,steps=2", "art:FastGradientMethod", "secmlt:FGSM"]
+)
 def test_every_example_gets_its_own_radius(spec: str) -> None:
     attack, net = load(spec), Net()
     x, y = images(net, 6)
@@ -131,11 +145,36 @@ def test_every_example_gets_its_own_radius(spec: str) -> None:
         ("art:ProjectedGradientDescent,steps=1", r"unknown setting .*'steps'.* Known: .*max_iter"),
         ("torchattacks:PGDX", r"unknown attack of torchattacks 'PGDX'.* PGDL2"),
         ("foolbox:Attack", "unknown attack of foolbox 'Attack'"),
+        ("adv_lib:fmn,step=1", "unknown setting of adv_lib:fmn 'step'; did you mean 'steps'"),
+        ("adv_lib:pgd", r"unknown attack of adv_lib 'pgd'.* pgd_linf"),
+        ("secmlt:PGD,steps=1", r"unknown setting of secmlt:PGD 'steps'.* Known: .*num_steps"),
+        ("secmlt:PGDNative", r"unknown attack of secmlt 'PGDNative'.* HopSkipJump"),
     ],
 )
 def test_names_and_settings_are_checked_when_read(spec: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         load(spec)
+
+
+@pytest.mark.parametrize("spec", ["adv_lib:ddn,levels=none", "secmlt:DDN,num_steps=300,eps_init=1"])
+def test_the_nearest_example_counts_only_inside_the_ball(spec: str) -> None:
+    """What lies further away comes back projected: inside, and no longer misclassified."""
+    attack, net = load(spec), Net()
+    x, y = images(net, 12)
+    near, far = 0.02, 2.0
+    found = {eps: attack.begin(net, initial_rows(x, y, eps, torch.arange(12)), L2)["x_adv"] for eps in (near, far)}
+    with torch.no_grad():
+        broken = {eps: net(points).argmax(1) != y for eps, points in found.items()}
+    assert L2.norm(found[near] - x).max() <= near + 1e-6
+    assert broken[far].all()
+    assert not broken[near].all()
+
+
+@pytest.mark.parametrize(
+    ("spec", "needed"), [("adv_lib:fmn", True), ("secmlt:PGD,num_steps=3", True), ("secmlt:HopSkipJump", False)]
+)
+def test_whether_an_attack_needs_a_gradient_is_known(spec: str, needed: bool) -> None:
+    assert load(spec).needs_gradient is needed
 
 
 def test_what_a_library_refuses_is_said_in_a_sentence() -> None:

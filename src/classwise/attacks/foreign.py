@@ -3,14 +3,15 @@
     torchattacks:PGDL2,eps_for_division=1e-8          any attack of torchattacks
     foolbox:L2PGD,steps=20                            any attack of Foolbox
     art:ProjectedGradientDescent,max_iter=10          any evasion attack of the Adversarial Robustness Toolbox
+    adv_lib:fmn,steps=100                             any attack of Rony's adversarial-library
+    secmlt:PGD,num_steps=20                           any evasion attack of SecML-Torch
     path/to/file.py:attack,alpha=0.01                 a function (model, x, y) -> x_adv; it may also take eps and norm
 
 An attack that only reads the model's answers may attack a black box. Of the libraries' it is known; a function says so,
 ``attack.needs_gradient = False``, or the spec, ``mine.py:attack,needs_gradient=false``.
 
 Settings go to the attack's constructor (or the function). The radius, the norm and the number of classes are filled in
-where it takes them and they are not given; so is ART's step size, with a quarter of the radius, because its default is
-larger than the usual radii. Images lie in [0,1].
+where it takes them and they are not given (`attacks.libraries`). Images lie in [0,1].
 
 What comes back is taken as it is: the audit itself checks whether it is inside the ball and the pixel range
 and truly misclassified, as for every attack. Libraries draw from the global random states: those are put aside for the
@@ -21,7 +22,6 @@ these attacks depend on how the data is cut into batches.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import random
 import re
@@ -29,17 +29,18 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from classwise.attacks.attack import Model, OneShot, Rows
+from classwise.attacks.libraries import FUNCTIONS, LIBRARIES, NEEDS_GRADIENT, Batch, Library
 from classwise.core import spec as specs
-from classwise.core.errors import UserError, lookup
-from classwise.core.extras import literal, package
-from classwise.core.threat import Ball, Norm
+from classwise.core.errors import UserError
+from classwise.core.extras import literal
+from classwise.core.threat import Ball
 from classwise.core.user_files import take
 
 #: The papers of the libraries; those of their attacks are named by their own documentation.
@@ -49,9 +50,7 @@ PAPERS = {
     "torchattacks": ("kim2020torchattacks",),
 }
 
-_SPEC = re.compile(r"(?P<source>torchattacks|foolbox|art|[^,=]+\.py):(?P<name>[^,]*)(?:,(?P<options>.*))?")
-_NEEDS_GRADIENT = "needs_gradient"  # of every foreign attack: a setting of ours, which is not passed on
-Settings: TypeAlias = Callable[..., dict[str, Any]]  # those given, and of what fits the batch all that are taken
+_SPEC = re.compile(rf"(?P<source>{'|'.join(LIBRARIES)}|[^,=]+\.py):(?P<name>[^,]*)(?:,(?P<options>.*))?")
 _ALONE = threading.Lock()  # the global random states are one for all threads
 
 
@@ -64,24 +63,8 @@ def load(spec: str) -> ForeignAttack:
     """The attack of a spec such as ``foolbox:L2PGD,steps=20``; an error if there is none or it has no such setting."""
     match = _SPEC.fullmatch(spec.strip())
     if match is None:
-        raise UserError(f"{spec!r} is no attack of {', '.join(_LIBRARIES)} (write foolbox:NAME) or of a file.py:NAME.")
+        raise UserError(f"{spec!r} is no attack of {', '.join(LIBRARIES)} (write foolbox:NAME) or of a file.py:NAME.")
     return ForeignAttack(match["source"], match["name"].strip(), (match["options"] or "").strip())
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What a library's attack is asked about."""
-
-    model: nn.Module
-    x: Tensor
-    y: Tensor
-    eps: float
-    norm: Norm
-
-    @property
-    def num_classes(self) -> int:
-        with torch.no_grad():
-            return int(self.model(self.x[:1]).shape[1])
 
 
 @dataclass(frozen=True)
@@ -110,7 +93,7 @@ class ForeignAttack(OneShot):
         """What the spec says of it (``needs_gradient=false``); else what the library does, or the function by an
         attribute of that name; else true."""
         library, target = self._target()
-        return bool(self._options().get(_NEEDS_GRADIENT, library.needs_gradient(target)))
+        return bool(self._options().get(NEEDS_GRADIENT, library.needs_gradient(target)))
 
     def points(self, model: Model, rows: Rows, ball: Ball) -> Tensor:
         x_adv, call = rows["x"].clone(), self._prepared()
@@ -137,20 +120,20 @@ class ForeignAttack(OneShot):
 
     def _target(self) -> tuple[Library, Callable[..., Any]]:
         """What is asked, and how."""
-        if self.source in _LIBRARIES:
-            return _LIBRARIES[self.source], _LIBRARIES[self.source].attack(self.attack)
-        return _FUNCTIONS, take(self.source, self.attack, "attack")[0]
+        if self.source in LIBRARIES:
+            return LIBRARIES[self.source], LIBRARIES[self.source].attack(self.attack)
+        return FUNCTIONS, take(self.source, self.attack, "attack")[0]
 
     def _options(self) -> dict[str, Any]:
         _, options = specs.split(f"options:{self.options}")
         given = {key: _value(text) for key, text in options.items()}
-        if not isinstance(given.get(_NEEDS_GRADIENT, True), bool):
-            raise UserError(f"needs_gradient of {self.short_name} is true or false, got {options[_NEEDS_GRADIENT]!r}.")
+        if not isinstance(given.get(NEEDS_GRADIENT, True), bool):
+            raise UserError(f"needs_gradient of {self.short_name} is true or false, got {options[NEEDS_GRADIENT]!r}.")
         return given
 
     def _prepared(self) -> Callable[[Batch], Any]:
         """The call to make for a batch, once name and settings have been checked."""
-        given = {key: value for key, value in self._options().items() if key != _NEEDS_GRADIENT}
+        given = {key: value for key, value in self._options().items() if key != NEEDS_GRADIENT}
         if not self.attack:
             raise UserError(f"{self.source!r} names no attack; write {self.source}:NAME.")
         library, target = self._target()
@@ -159,7 +142,8 @@ class ForeignAttack(OneShot):
         except ValueError as error:
             raise UserError(f"{self.short_name} is no function or class written in Python ({error}).") from None
         known = list(parameters)[library.leading :]
-        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        any_other = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        if library.strict or not any_other:
             specs.check_keys(given, dict.fromkeys(known), self.short_name)
 
         def settings(**fitting: Any) -> dict[str, Any]:
@@ -182,85 +166,6 @@ class _Wrapped(nn.Module):
             x = x.clone()
             x.register_hook(lambda gradient: gradient.contiguous())  # type: ignore[no-untyped-call]
         return self.call(x)
-
-
-def _ask_torchattacks(cls: Callable[..., Any], settings: Settings, batch: Batch) -> Any:
-    norm = {"linf": "Linf", "l2": "L2"}[batch.norm]
-    attack = cls(batch.model, **settings(eps=batch.eps, norm=norm, n_classes=batch.num_classes))
-    return attack(batch.x, batch.y)
-
-
-def _ask_foolbox(cls: Callable[..., Any], settings: Settings, batch: Batch) -> Any:
-    foolbox = importlib.import_module("foolbox")
-    model = foolbox.PyTorchModel(batch.model, bounds=(0, 1), device=batch.x.device)
-    criterion = foolbox.criteria.Misclassification(batch.y)
-    _, points, _ = cls(**settings())(model, batch.x, criterion, epsilons=batch.eps)
-    return points
-
-
-def _ask_art(cls: Callable[..., Any], settings: Settings, batch: Batch) -> Any:
-    classifier = importlib.import_module("art.estimators.classification").PyTorchClassifier(
-        model=batch.model,
-        loss=nn.CrossEntropyLoss(),
-        input_shape=tuple(batch.x.shape[1:]),
-        nb_classes=batch.num_classes,
-        clip_values=(0.0, 1.0),
-        device_type="gpu" if batch.x.is_cuda else "cpu",
-    )
-    norm = {"linf": np.inf, "l2": 2}[batch.norm]
-    fitting = {"eps": batch.eps, "eps_step": batch.eps / 4, "norm": norm, "batch_size": len(batch.x), "verbose": False}
-    attack = cls(classifier, **settings(**fitting))
-    return attack.generate(x=batch.x.cpu().numpy(), y=batch.y.cpu().numpy())
-
-
-def _ask_function(function: Callable[..., Any], settings: Settings, batch: Batch) -> Any:
-    return function(batch.model, batch.x, batch.y, **settings(eps=batch.eps, norm=batch.norm))
-
-
-@dataclass(frozen=True)
-class Library:
-    """Where a library keeps its attacks, how one is asked, and which of them differentiate the model.
-
-    leading: how many arguments of an attack are not settings.
-    """
-
-    package: str
-    module: str
-    leading: int
-    needs_gradient: Callable[[Any], bool]
-    ask: Callable[[Callable[..., Any], Settings, Batch], Any]
-
-    def attack(self, name: str) -> Callable[..., Any]:
-        module = package(self.package, f"attacks of {self.package} need", self.module)
-        classes = dict(inspect.getmembers(module, inspect.isclass))
-        known = {key: cls for key, cls in classes.items() if not inspect.isabstract(cls) and not key.startswith("_")}
-        return lookup(f"attack of {self.package}", name, known)
-
-
-# Attacks that only read the model's answers; the classes of these libraries do not say so themselves.
-_TORCHATTACKS_WITHOUT = "VANILA|GN|SPSA|OnePixel|Pixle|Square"
-_FOOLBOX_WITHOUT = (
-    "(Boundary|HopSkipJump|Gen|Pointwise|Inversion|Dataset|Spatial|GaussianBlur)Attack"
-    "|.*(Noise|ContrastReduction)Attack"
-)
-
-
-def _not_named(pattern: str) -> Callable[[Any], bool]:
-    return lambda attack: re.fullmatch(pattern, attack.__name__) is None
-
-
-def _art_needs_gradient(attack: Any) -> bool:
-    """ART's attacks say what they require of a classifier; its AutoAttack only has members that do."""
-    required = getattr(attack, "_estimator_requirements", ())
-    return attack.__name__ == "AutoAttack" or any("Gradients" in part.__name__ for part in required)
-
-
-_LIBRARIES = {
-    "torchattacks": Library("torchattacks", "torchattacks", 1, _not_named(_TORCHATTACKS_WITHOUT), _ask_torchattacks),
-    "foolbox": Library("foolbox", "foolbox.attacks", 0, _not_named(_FOOLBOX_WITHOUT), _ask_foolbox),
-    "art": Library("art", "art.attacks.evasion", 1, _art_needs_gradient, _ask_art),
-}
-_FUNCTIONS = Library("", "", 3, lambda function: bool(getattr(function, _NEEDS_GRADIENT, True)), _ask_function)
 
 
 def _value(text: str) -> Any:
