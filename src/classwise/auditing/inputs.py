@@ -48,6 +48,7 @@ def module_of(
         in_channels=channels,
         device=default_device() if device is None else device,
         normalize=normalize,
+        class_names=images.class_names,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from classwise.models.biased_file import SUFFIX, read_biased
 from classwise.models.black_box import kind_of, load_black_box
 from classwise.models.check import move_to
 from classwise.models.checkpoint import adversarially_trained, read_checkpoint, trained_threat
-from classwise.models.external import LIBRARIES, load_external
+from classwise.models.external import LIBRARIES, Wanted, load_external
 from classwise.models.logit_bias import biased
 from classwise.models.normalize import Normalization, agree, constants, normalized
 from classwise.models.programs import kind_of_program, load_program
@@ -42,48 +42,51 @@ def load_model(
     normalize: Normalization = None,
     seed: int = 0,
     trust: bool = False,
+    class_names: Sequence[str] | None = None,
 ) -> nn.Module:
     """The model of a spec, with weights if given, in eval mode on `device` (default: where it is, or the CPU).
 
     A spec is a module as it is; a built-in network (``resnet-18``, ``wideresnet:depth=34,width=10``); a function or
-    class in a file (``net.py:make,width=8``); ``torchvision:…``, ``timm:…`` or ``robustbench:…``; a TorchScript or
-    exported program (``program:FILE``); a checkpoint of classwise, or the best.toml of a repair; a model of the zoo
+    class in a file (``net.py:make,width=8``); ``torchvision:…``, ``timm:…``, ``robustbench:…``, ``hf:…``; a TorchScript
+    or exported program (``program:FILE``); a checkpoint of classwise, or the best.toml of a repair; a model of the zoo
     (``zoo:cifar10/resnet16/wat-0``); or a black box, which has no gradient (``net.onnx``, ``https://host/path``,
     ``callable:file.py:name``, ``sklearn:file.py:name``, a function or an estimator). `normalize` puts a normalising
     layer in front: a known name, text such as ``mean=0.5,std=0.25``, or a pair (mean, std). Initial weights are drawn
     from `seed`, leaving the global generator alone. trust: also load files that run code without being named as code: a
-    program as it is, a checkpoint whose model is made by a Python file.
+    program as it is, a checkpoint whose model is made by a Python file. class_names: for the prompts of
+    zero-shot models.
     """
     with torch.random.fork_rng(devices=[]), trusting(trust):
         torch.default_generator.manual_seed(convert(seed, Seed, "seed"))
-        model = _build(spec, num_classes, in_channels, normalize, fetch=weights is None)
+        names = tuple(class_names or ())
+        wanted = Wanted(num_classes=num_classes, in_channels=in_channels, class_names=names, fetch=weights is None)
+        model = _build(spec, wanted, normalize)
     if weights is not None:
         load_weights(model, weights)
     return model.eval() if device is None else move_to(model.eval(), device)
 
 
-def _build(
-    spec: Any, num_classes: int | None, in_channels: int | None, normalize: Normalization, fetch: bool
-) -> nn.Module:
-    """The model of a spec. fetch: with the weights of a library that the spec may name; else others will be loaded."""
+def _build(spec: Any, wanted: Wanted, normalize: Normalization) -> nn.Module:
+    """The model of a spec."""
+    num_classes, in_channels = wanted.num_classes, wanted.in_channels
     if isinstance(spec, nn.Module):
         return normalized(spec, normalize)
     spec = str(spec) if isinstance(spec, Path) else spec
     if zoo.is_zoo(spec):
-        if not fetch:
+        if not wanted.fetch:
             raise UserError(f"{spec} brings its own weights; leave weights out, or name its network as the model.")
         return _from_file(zoo.checkpoint(spec), num_classes, normalize)
     if isinstance(spec, str) and spec.startswith(PROGRAM):
         return normalized(load_program(Path(spec.removeprefix(PROGRAM))), normalize)
     if not isinstance(spec, str) or kind_of(spec) is not None:
-        if not fetch:
+        if not wanted.fetch:
             raise UserError("a black box brings its own weights; leave weights out.")
         return load_black_box(spec, normalize)
     if _FACTORY.fullmatch(spec):
         model = _from_factory(*split(spec), num_classes=num_classes, in_channels=in_channels)
         return normalized(model, normalize)
     if spec.partition(":")[0] in LIBRARIES:
-        return load_external(spec, num_classes, in_channels, normalize, fetch)
+        return load_external(spec, wanted, normalize)
     if registry.knows(spec):  # before any file or folder of the same name
         return registry.construct(spec, num_classes, in_channels, normalize)
     path = Path(spec)
@@ -171,7 +174,7 @@ def _from_toml(path: Path, normalize: Normalization) -> nn.Module:
         raise UserError(f"{path} names {found.model!r} as its model, which is neither a black box nor a program.")
     if found.runs_code:
         require_trust(f"{path} says that its model is {found.model!r}", "name the model itself, without the bias")
-    return biased(_build(found.model, None, None, found.normalize, fetch=True), found.bias)
+    return biased(_build(found.model, Wanted(), found.normalize), found.bias)
 
 
 def _build_from(path: Path, header: Mapping[str, Any]) -> nn.Module:
@@ -184,7 +187,8 @@ def _build_from(path: Path, header: Mapping[str, Any]) -> nn.Module:
         )
         if not _is_code(spec):
             raise UserError(f"{path} names {spec!r} as its model, which is a file and not a model; it is damaged.")
-    return _build(spec, header["num_classes"], header["in_channels"], header.get("normalize") or "none", fetch=False)
+    wanted = Wanted(num_classes=header["num_classes"], in_channels=header["in_channels"], fetch=False)
+    return _build(spec, wanted, header.get("normalize") or "none")
 
 
 def names_code(spec: str) -> bool:

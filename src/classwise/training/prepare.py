@@ -72,6 +72,7 @@ def network_of(chosen: Recipe, given: nn.Module | None, images: Images, device: 
             in_channels=x.shape[1],
             normalize=part.normalize,
             seed=chosen.train.seed,
+            class_names=images.class_names,
         )
     network = move_to(network, device)
     if trains_channels_last(network, device):
