@@ -55,6 +55,32 @@ def test_show_prints_it_again(found: cw.RepairResult, tmp_path: Path) -> None:
     assert json.loads(invoke("show", folder(found).path, "--json"))["chosen"] == found.chosen
 
 
+def test_its_classes_are_arranged_as_an_audits(found: cw.RepairResult) -> None:
+    one = found.by_class()["class"].iloc[1]
+    lines = invoke("show", folder(found).path, "--class", one).splitlines()
+    assert lines[2].startswith(one)
+    assert lines[3].startswith("* beyond chance") or lines[3].startswith("class")
+
+
+def test_each_change_is_a_line_where_there_is_no_bar(tmp_path: Path) -> None:
+    told: list[str] = []
+    config = RepairConfig.of(model=Rows(), data=images(), attacks="pgd-5", eps=EPS, rounds=2)
+    repair_by(config, say=told.append)
+    lines = [line for line in told if "on the calibration images" in line]
+    assert lines[0].startswith("unchanged: worst class ")
+    assert lines[1].startswith("change 1 of at most ")
+    assert told[-1] == "auditing the model before and after on the images that judge"
+    quiet: list[str] = []
+    config = RepairConfig.of(model=Rows(), data=images(), attacks="pgd-5", eps=EPS, rounds=2, progress=False)
+    repair_by(config, say=quiet.append)
+    assert quiet == [line for line in told if line not in lines and line != told[-1]]
+
+
+def test_progress_false_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
+    cw.repair(Rows(), images(), "pgd-5", EPS, rounds=1, progress=False)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_its_audits_are_shown_and_compared_as_any(found: cw.RepairResult) -> None:
     assert "bottom" in invoke("show", folder(found).after)
     assert "after" in invoke("compare", folder(found).before, folder(found).after)

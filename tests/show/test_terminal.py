@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 
+import pandas as pd
 import pytest
 from rich.console import Console
 
+from classwise.core.errors import UserError
+from classwise.core.format import percent, radius
 from classwise.core.meta import AttackInfo
 from classwise.results.audit_result import Audit
 from classwise.results.finding import Finding
 from classwise.show import terminal
+from classwise.show.class_table import Choice, class_details
 
 Make = Callable[..., Audit]
 
@@ -71,6 +75,8 @@ class TestClassTable:
         audit = audit_of({"pgd-20": [k % 50 for k in range(1000)]}, [50] * 1000)
         lines = rendered(audit)
         table = lines[2 : lines.index("")]
+        assert table.pop() == "audit.by_class() has every class"
+        assert table.pop().startswith("bars: █ to the lower end of the 95% CI")
         assert len(table) == 25
         assert table[12].strip() == "… 976 more"
         robust = [float(row.replace("%", " ").split()[4]) for row in table[:12] + table[13:]]
@@ -79,7 +85,7 @@ class TestClassTable:
 
     def test_forty_classes_are_not(self, audit_of: Make) -> None:
         audit = audit_of({"pgd-20": [2] * 40}, [5] * 40)
-        assert len(rendered(terminal.class_table(audit, most=None))) == 42
+        assert len(rendered(terminal.class_table(audit))) == 42
 
     @pytest.mark.parametrize("width", [80, 100, 200])
     def test_no_name_is_wrapped(self, audit_of: Make, width: int) -> None:
@@ -88,12 +94,28 @@ class TestClassTable:
         audit = audit_of({"pgd-20": range(3, 15), hot: range(12)}, [1000] * 12, names)
         lines = rendered(audit, width)
         assert all(len(line) <= width for line in lines)
-        assert len(lines[2 : lines.index("")]) == 12
+        assert len(lines[2 : lines.index("")]) == 12 + 1  # and what the bars are
         for line in lines[2:14]:
-            assert line.startswith("a rather"[:6])
+            assert line.startswith("a rat")
             assert line.split("1000")[1].split()[1].endswith("%")  # numbers are never cut
         overview = lines[lines.index("") + 1 :]
         assert len(overview[: overview.index("")]) == 1 + 4  # header, clean, two attacks, worst case
+
+    @pytest.mark.parametrize("count", [10, 43, 1000])
+    @pytest.mark.parametrize("width", [80, 120])
+    def test_numbers_are_whole_however_long_the_names(self, audit_of: Make, count: int, width: int) -> None:
+        names = [f"Speed limit ({k} km/h), temporary restriction" for k in range(count)]
+        audit = audit_of({"clean": [900] * count, "pgd-20": [k % 901 for k in range(count)]}, [1000] * count, names)
+        header, *rows = [
+            line for line in rendered(terminal.class_table(audit, width=width), width)[1:] if "more" not in line
+        ]
+        assert max(map(len, (header, *rows))) <= width
+        assert header.rstrip().endswith("misclassified as")
+        table = audit.by_class().sort_values("accuracy", kind="stable")
+        for row, accuracy in zip(rows[:5], table["accuracy"], strict=False):
+            assert f"  1000  90.0%{percent(accuracy):>8}  " in row
+            assert row.rstrip().endswith("%")
+        assert len({row.partition("1000")[0] for row in rows}) == len(rows)  # names that are cut still differ
 
     @pytest.mark.parametrize(("value", "low", "high"), [(0, 0, 0.1), (1, 0.9, 1), (0.5, 0.4, 0.6), (0.26, 0.2, 0.9)])
     def test_bars_are_all_of_one_length(self, value: float, low: float, high: float) -> None:
@@ -101,6 +123,73 @@ class TestClassTable:
         assert len(text) == 20
         assert text.count("█") + text.count("▓") == round(20 * value)
         assert len(text.rstrip()) == round(20 * high)
+
+
+class TestChoice:
+    @pytest.fixture
+    def audit(self, audit_of: Make) -> Audit:
+        right = {"clean": [9, 6, 8], "pgd-20": [5, 1, 6]}
+        return audit_of(right, (10, 10, 10), ("dog", "cat", "ship"))
+
+    def order(self, audit: Audit, **choice: object) -> list[str]:
+        table = terminal.class_table(audit, choice=Choice(**choice))  # type: ignore[arg-type]
+        return [row.split()[0] for row in rendered(table)[2:]]
+
+    @pytest.mark.parametrize(
+        ("sort", "order"),
+        [
+            ("robust", ["cat", "dog", "ship"]),
+            ("clean", ["cat", "ship", "dog"]),
+            ("drop", ["cat", "dog", "ship"]),  # 50, 40 and 20 points
+            ("class", ["cat", "dog", "ship"]),
+            ("data", ["dog", "cat", "ship"]),
+            ("p_worst", ["cat", "dog", "ship"]),
+        ],
+    )
+    def test_sorts(self, audit: Audit, sort: str, order: list[str]) -> None:
+        assert self.order(audit, sort=sort) == order
+
+    def test_only_some_classes(self, audit: Audit) -> None:
+        assert self.order(audit, classes=["ship", "dog"]) == ["dog", "ship"]
+
+    def test_what_there_is_not_is_said(self, audit: Audit) -> None:
+        with pytest.raises(UserError, match="unknown order of classes 'dropp'; did you mean 'drop'"):
+            self.order(audit, sort="dropp")
+        with pytest.raises(UserError, match="unknown class 'do'; did you mean 'dog'"):
+            self.order(audit, classes=["do"])
+
+    def test_all_of_many(self, audit_of: Make) -> None:
+        audit = audit_of({"pgd-20": [k % 50 for k in range(60)]}, [50] * 60)
+        assert len(self.order(audit)) == 25
+        assert len(self.order(audit, every=True)) == 60
+
+    def test_the_details_of_a_class(self, audit: Audit) -> None:
+        title, header, clean, pgd = rendered(class_details(audit, "cat"))
+        assert title.strip() == "cat"
+        assert header.split()[:3] == ["attack", "n", "accuracy"]
+        assert clean.split()[:3] == ["clean", "10", "60.0%"]
+        assert pgd.split()[:4] == ["pgd-20", "10", "10.0%", "1.8–40.4%"]
+        assert pgd.rstrip().endswith("100%")
+
+    def test_a_search_and_a_curve_are_arranged_too(self) -> None:
+        table = pd.DataFrame({"class": ["a", "b"], "area": [0.5, 0.2]})
+        assert list(Choice().arranged(table, columns={"robust": "area"})["class"]) == ["b", "a"]
+        with pytest.raises(UserError, match="cannot be sorted by 'clean'; use one of robust, class, data"):
+            Choice(sort="clean").arranged(table, columns={"robust": "area"})
+
+
+def test_a_curve_of_many_radii_is_cut_into_pieces_not_numbers(audit_of: Make) -> None:
+    radii = [k / 255 for k in range(1, 17)]
+    infos = {
+        f"pgd@{k}": AttackInfo(settings={"name": "pgd"}, protocol="any", eps=eps, family="pgd")
+        for k, eps in enumerate(radii, 1)
+    }
+    audit = audit_of({name: [50, 7] for name in infos}, (100, 70), ("cat", "dog"), infos=infos)
+    lines = rendered(audit)
+    assert max(map(len, lines)) <= 80
+    first = lines.index("Robustness along eps under pgd")
+    heads = [line.split() for line in lines[first:] if line.startswith("class ")]
+    assert [cell for head in heads for cell in head[1:]] == ["clean", *(radius(eps) for eps in radii), "area", "median"]
 
 
 class TestShow:
@@ -143,27 +232,3 @@ class TestShow:
         lines = rendered(terminal.side_by_side({"standard": one, "adversarial": other}), 120)
         assert [line.split()[0] for line in lines[2:]] == ["dog", "cat", "ship"]  # by the last one's weakness
         assert lines[2].split()[1:3] == ["100.0%", "80.0%"]
-
-
-class TestProgress:
-    def test_quiet_where_nobody_watches(self, capsys: pytest.CaptureFixture[str]) -> None:
-        with terminal.progress_bar(10, ["clean", "pgd-20"]) as report:
-            report("clean", 10)
-        assert capsys.readouterr() == ("", "")
-
-    def test_shown_when_asked_on_stderr(self, capsys: pytest.CaptureFixture[str]) -> None:
-        with terminal.progress_bar(10, ["clean", "pgd-20:[x]"], show=True) as report:
-            report("clean", 10)
-            report("pgd-20:[x]", 4)
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert "10/10" in err
-        assert "pgd-20:[x]" in err
-
-    def test_not_in_ci(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        screen = Console(file=io.StringIO(), force_terminal=True)
-        monkeypatch.delenv("CI", raising=False)
-        assert terminal.interactive(screen)
-        monkeypatch.setenv("CI", "true")
-        assert not terminal.interactive(screen)
-        assert not terminal.interactive(Console(file=io.StringIO()))

@@ -68,7 +68,7 @@ def test_a_training_stores_and_prints_the_parts_of_every_epoch(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     changes = ["data.per_class=20", "data.validation=5", "train.epochs=2"]
-    trained = cw.train("desk/digits/csr", out=tmp_path, changes=changes, profile=True, progress=False)
+    trained = cw.train("desk/digits/csr", out=tmp_path, changes=changes, profile=True)
     parts = [column for column in trained.history if column.startswith("seconds:")]
     names = {"data", "attack", "outer pass", "state", "survey", "validation"}
     assert {name.removeprefix("seconds:") for name in parts} == names

@@ -74,9 +74,11 @@ def test_in_a_pipe_there_is_a_line_per_epoch_and_the_tracker_gets_its_row() -> N
     assert tracker.closed
 
 
-def test_quiet_processes_say_nothing() -> None:
+@pytest.mark.parametrize("how", [{"quiet": True}, {"show": False}])
+def test_quiet_processes_and_progress_false_say_nothing(how: dict[str, Any]) -> None:
     out, text = console()
-    display = ProgressDisplay(epochs=4, attacks=["pgd"], quiet=True, console=out)
+    display = ProgressDisplay(epochs=4, attacks=["pgd"], console=out, **how)
+    display.begin([], Path("runs/a/config.toml"), TrainingState(method_state={}, step=7))
     with display.running():
         display.epoch(TrainingState(method_state={}, history=[ROW]), valid())
     assert text.getvalue() == ""

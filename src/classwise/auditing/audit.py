@@ -19,14 +19,13 @@ from classwise.auditing.landscape import landscape
 from classwise.auditing.prepare import prepared
 from classwise.core.arguments import checked
 from classwise.core.errors import UserError
-from classwise.core.records import CLEAN
 from classwise.core.run_folder import AuditFolder
 from classwise.core.settings import with_settings
 from classwise.engine import evaluation, run
 from classwise.results import findings as rules
 from classwise.results.audit_result import Audit
 from classwise.results.finding import Finding
-from classwise.show.terminal import progress_bar
+from classwise.show.progress import progress_bar
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -52,7 +51,7 @@ def audit_by(config: AuditConfig, loaded: nn.Module | None = None) -> Audit:
         if getattr(config.output, name) and folder is None:
             raise UserError(f"{name} writes into the run folder: give out=… (--out).")
     with prepared(config, loaded) as (job, findings):
-        with progress_bar(len(job.images), [CLEAN, *job.attacks], config.output.progress) as report:
+        with progress_bar(*job.workload(), config.output.progress) as report:
             records = run.evaluate(dataclasses.replace(job, report=report))
         if config.output.landscape and folder is not None:
             exact, seed = dataclasses.replace(job.attack_copy, amp=None), config.attacks.seed

@@ -187,7 +187,9 @@ class OutputPart(Part):
     probs: bool | None = setting(None, "Keep all probabilities; by default up to 100 classes.", mode="audit")
     csv: str | Path | None = setting(None, "Write the class table as CSV.", recorded=False)
     as_json: bool = setting(False, "Print the summary as JSON instead of tables.", option="--json", recorded=False)
-    progress: bool | None = setting(None, "Show progress; by default on a terminal.", recorded=False)
+    progress: bool | None = setting(
+        None, "Show progress; by default bars on a terminal, else a line a minute.", recorded=False
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

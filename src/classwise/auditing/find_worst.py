@@ -30,7 +30,7 @@ from classwise.engine import evaluation, run
 from classwise.engine.attacked import Attacked
 from classwise.metrics import accuracy
 from classwise.results.search_result import SearchResult
-from classwise.show.terminal import progress_bar
+from classwise.show.progress import progress_bar
 from classwise.stats import confidence_sequences
 from classwise.stats.confidence_sequences import RaceState
 
@@ -64,7 +64,7 @@ def search_by(config: AuditConfig) -> SearchResult:
     begin, folder = time.perf_counter(), config.folder
     confidence, tolerance = config.statistics.confidence, config.statistics.tolerance
     with prepared(config) as (job, findings):
-        with progress_bar(len(job.images), [CLEAN], config.output.progress) as report:
+        with progress_bar({CLEAN: len(job.images)}, show=config.output.progress) as report:
             clean = run.evaluate(dataclasses.replace(job, attacks={}, report=report))
         state, records = _race(job, clean, confidence, tolerance, config.output.progress)
         found = SearchResult(
@@ -87,7 +87,8 @@ def _race(
     """Let the classes race; the rows are those of the images the race asked for, whatever else the folder holds."""
     queues = _queues(job.images, clean.correct, job.meta.seed)
     right, whole = accuracy.counts(clean)
-    with progress_bar(int(right.sum()), [*job.attacks], progress) as report:
+    _, costs = job.workload()
+    with progress_bar(dict.fromkeys(job.attacks, int(right.sum())), costs, progress) as report:
         pool = Attacked.of(dataclasses.replace(job, report=report))
 
         def attack(seen: Array) -> Array:

@@ -42,12 +42,15 @@ def list_(
 
 
 def _show_rows(rows: list[dict[str, Any]]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for column in rows[0] if rows else ():
-        table.add_column(column, no_wrap=column != "attack", min_width=10 if column == "attack" else None)
-    for row in rows:
-        table.add_row(*(escape(str(value)) for value in row.values()))
-    Console().print(table if rows else "The zoo holds no models.")
+    import pandas as pd
+
+    from classwise.show import tables
+
+    console, frame = Console(), pd.DataFrame(rows).astype(str)
+    if not rows:
+        console.print("The zoo holds no models.")
+    for piece in tables.terminal(frame, frame.columns, console.width):
+        console.print(piece)
 
 
 def cite(

@@ -58,22 +58,27 @@ def _common(
     """Class-by-class adversarial robustness."""
 
 
-app.command()(audit.audit)
-app.command()(results.show)
-app.command()(results.compare)
-app.command()(results.figure)
-app.command()(results.report)
-app.add_typer(leaderboard.app, name="leaderboard")
-app.command()(demo.demo)
-app.command()(training.train)
-app.command()(repair.repair)
-app.command("pseudo-label")(training.pseudo_label)
-app.command("study", cls=studies.StudyCommand, context_settings=studies.STUDY_CONTEXT)(studies.study)
-app.command("reproduce")(reproduce.reproduce)
-app.command("list")(catalogue.list_)
-app.command()(catalogue.cite)
-app.add_typer(zoo.app, name="zoo")
-app.command("serve", add_help_option=False, context_settings=studies.STUDY_CONTEXT)(catalogue.serve)
+_AUDITS, _MODELS, _PAPERS, _MORE = "Audits", "Better models", "Papers", "What there is"  # panels of the help
+app.command(rich_help_panel=_AUDITS)(audit.audit)
+app.command(rich_help_panel=_AUDITS)(results.show)
+app.command(rich_help_panel=_AUDITS)(results.compare)
+app.command(rich_help_panel=_AUDITS)(results.report)
+app.command(rich_help_panel=_AUDITS)(results.figure)
+app.add_typer(leaderboard.app, name="leaderboard", rich_help_panel=_AUDITS)
+app.command(rich_help_panel=_MODELS)(training.train)
+app.command(rich_help_panel=_MODELS)(repair.repair)
+app.command("pseudo-label", rich_help_panel=_MODELS)(training.pseudo_label)
+app.command("study", cls=studies.StudyCommand, context_settings=studies.STUDY_CONTEXT, rich_help_panel=_PAPERS)(
+    studies.study
+)
+app.command("reproduce", rich_help_panel=_PAPERS)(reproduce.reproduce)
+app.command(rich_help_panel=_PAPERS)(catalogue.cite)
+app.command(rich_help_panel=_MORE)(demo.demo)
+app.command("list", rich_help_panel=_MORE)(catalogue.list_)
+app.add_typer(zoo.app, name="zoo", rich_help_panel=_MORE)
+app.command("serve", add_help_option=False, context_settings=studies.STUDY_CONTEXT, rich_help_panel=_MORE)(
+    catalogue.serve
+)
 
 
 def _wait_politely() -> None:

@@ -25,7 +25,7 @@ def repair(**given: Any) -> None:
 
     notes = Console(stderr=True)
     try:
-        result = repair_by(config, say=lambda text: notes.print(Text(text, "dim")))
+        result = repair_by(config, say=lambda text: notes.print(Text(text, "dim"), soft_wrap=True))
     except KeyboardInterrupt as stop:
         raise resumable(stop, config.folder, "repair") from None
     present(result, lambda: shown.show(result), config.output.as_json, config.output.csv)

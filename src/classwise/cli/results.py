@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from classwise.results.run_groups import Pairing
 
 
+_CLASSES, _OUTPUT, _GATED, _SEEDS = "Classes", "Output", "Gate", "Groups over seeds"  # panels of the help
 _GATE = {name: escape(one.text) for name, one in settings_of(AuditConfig).items() if one.group == "gate"}
 _GROUP = (
     "Runs of one method with several seeds: NAME=FOLDERS, such as trades='runs/trades-*' or trades=a,b; repeatable."
@@ -34,15 +35,18 @@ _PAIR = (
 def show(
     run: Annotated[Path, typer.Argument(help="Run folder of a finished audit, search or repair.")],
     attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack. [default: the headline one]")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Show every class, however many there are.", rich_help_panel=_CLASSES)] = False,
+    sort: Annotated[str | None, typer.Option("--sort", help="Order of the classes: robust, clean, drop (clean − robust), n, p_worst, class (by name) or data. [default: the weakest first]", rich_help_panel=_CLASSES)] = None,
+    classes: Annotated[list[str] | None, typer.Option("--class", help="Only this class, under every attack and with what it is misclassified as; repeatable.", rich_help_panel=_CLASSES)] = None,
     metric: Annotated[list[str] | None, typer.Option("--metric", help="Show this metric too: a name, or mine.py:gini; repeatable.")] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Write the class table as CSV.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
-    require: Annotated[list[str] | None, typer.Option("--require", help=_GATE["require"])] = None,
-    confident: Annotated[bool, typer.Option("--confident", help=_GATE["confident"])] = False,
-    baseline: Annotated[Path | None, typer.Option("--baseline", help=_GATE["baseline"])] = None,
-    margin: Annotated[str | None, typer.Option("--margin", help=_GATE["margin"])] = None,
-    junit: Annotated[Path | None, typer.Option("--junit", help=_GATE["junit"])] = None,
-    summary: Annotated[Path | None, typer.Option("--summary", help=_GATE["summary"])] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write the class table as CSV.", rich_help_panel=_OUTPUT)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.", rich_help_panel=_OUTPUT)] = False,
+    require: Annotated[list[str] | None, typer.Option("--require", help=_GATE["require"], rich_help_panel=_GATED)] = None,
+    confident: Annotated[bool, typer.Option("--confident", help=_GATE["confident"], rich_help_panel=_GATED)] = False,
+    baseline: Annotated[Path | None, typer.Option("--baseline", help=_GATE["baseline"], rich_help_panel=_GATED)] = None,
+    margin: Annotated[str | None, typer.Option("--margin", help=_GATE["margin"], rich_help_panel=_GATED)] = None,
+    junit: Annotated[Path | None, typer.Option("--junit", help=_GATE["junit"], rich_help_panel=_GATED)] = None,
+    summary: Annotated[Path | None, typer.Option("--summary", help=_GATE["summary"], rich_help_panel=_GATED)] = None,
 ) -> None:  # fmt: skip
     """Show a finished audit, search or repair again, without the model and without torch."""
     from classwise.core.run_folder import kind_of
@@ -51,25 +55,27 @@ def show(
     from classwise.results.repair_result import RepairResult
     from classwise.results.search_result import SearchResult
     from classwise.show import repair, terminal
+    from classwise.show.class_table import Choice
 
+    choice = Choice(every=every, sort=sort, classes=classes or ())
     if kind_of(run) == "repair":
         repaired = RepairResult.load(run)
-        present(repaired, lambda: repair.show(repaired), as_json, csv)
+        present(repaired, lambda: repair.show(repaired, choice=choice), as_json, csv)
         return
     if kind_of(run) == "search":
         found = SearchResult.load(run)
-        present(found, lambda: terminal.show_worst(found), as_json, csv)
+        present(found, lambda: terminal.show_worst(found, choice=choice), as_json, csv)
         return
     result = Audit.load(run)
     criteria = Criteria.of(require or [], confident, baseline, margin)
     besides = [*(metric or []), *criteria.own_metrics()]
 
     def draw() -> None:
-        if attack is None:
-            terminal.show(result, besides=besides)
+        if attack is None and not choice.classes:
+            terminal.show(result, besides=besides, choice=choice)
             return
         console = Console()
-        console.print(terminal.class_table(result, attack, width=console.width))
+        terminal.show_classes(result, console, attack, choice)
         console.print(Text(result.verdict(attack).sentence, "bold"))
 
     present(result, draw, as_json, csv, *([] if attack is None else [attack]))
@@ -79,17 +85,17 @@ def show(
 def compare(
     runs: Annotated[list[Path] | None, typer.Argument(help="Run folders of finished audits.")] = None,
     base: Annotated[str | None, typer.Option("--base", help="The run the others are compared with. [default: the first]")] = None,
-    group: Annotated[list[str] | None, typer.Option("--group", "-g", help=_GROUP)] = None,
-    control: Annotated[str | None, typer.Option("--control", help=_CONTROL)] = None,
-    pair: Annotated[str, typer.Option("--pair", help=_PAIR)] = "auto",
-    plan: Annotated[str | None, typer.Option("--plan", help="The differences that 3, 5 and 10 seeds would find, for a standard deviation over seeds, such as 0.01, and one over images: 0.01,0.005.")] = None,
+    group: Annotated[list[str] | None, typer.Option("--group", "-g", help=_GROUP, rich_help_panel=_SEEDS)] = None,
+    control: Annotated[str | None, typer.Option("--control", help=_CONTROL, rich_help_panel=_SEEDS)] = None,
+    pair: Annotated[str, typer.Option("--pair", help=_PAIR, rich_help_panel=_SEEDS)] = "auto",
+    plan: Annotated[str | None, typer.Option("--plan", help="The differences that 3, 5 and 10 seeds would find, for a standard deviation over seeds, such as 0.01, and one over images: 0.01,0.005.", rich_help_panel=_SEEDS)] = None,
     attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack. [default: the headline one]")] = None,
     confidence: Annotated[float | None, typer.Option("--confidence", help="Of all intervals. [default: the base's]")] = None,
-    columns: Annotated[str | None, typer.Option("--columns", help="The numbers to compare, such as clean,average,worst,cv; of groups any metric.")] = None,
-    name: Annotated[list[str] | None, typer.Option("--name", help="What to call a run, group, class or column: OLD=NEW; repeatable.")] = None,
-    form: Annotated[str, typer.Option("--format", "-f", help="table, csv, latex, markdown or json.")] = "table",
-    by_class: Annotated[bool, typer.Option("--by-class", help="For csv, latex and markdown: the table by class.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it into this file.")] = None,
+    columns: Annotated[str | None, typer.Option("--columns", help="The numbers to compare, such as clean,average,worst,cv; of groups any metric.", rich_help_panel=_OUTPUT)] = None,
+    name: Annotated[list[str] | None, typer.Option("--name", help="What to call a run, group, class or column: OLD=NEW; repeatable.", rich_help_panel=_OUTPUT)] = None,
+    form: Annotated[str, typer.Option("--format", "-f", help="table, csv, latex, markdown or json.", rich_help_panel=_OUTPUT)] = "table",
+    by_class: Annotated[bool, typer.Option("--by-class", help="For csv, latex and markdown: the table by class.", rich_help_panel=_OUTPUT)] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it into this file.", rich_help_panel=_OUTPUT)] = None,
 ) -> None:  # fmt: skip
     """Compare audits, or groups of them over training seeds: who is better, in which classes, beyond chance or not."""
     from classwise.core.storage import atomic_write_text
@@ -171,13 +177,13 @@ def _plan(text: str) -> tuple[float, float]:
 
 def figure(
     name: Annotated[str, typer.Argument(help="Which figure; see: classwise list figures.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file: .pdf, .svg, .png, .html or .json.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file: .pdf, .svg, .png, .html or .json.", rich_help_panel=_OUTPUT)],
     runs: Annotated[list[Path] | None, typer.Argument(help="Run folders of audits; of trainings for figures over epochs; of repairs and studies for theirs.")] = None,
-    group: Annotated[list[str] | None, typer.Option("--group", "-g", help=_GROUP)] = None,
-    control: Annotated[str | None, typer.Option("--control", help=_CONTROL)] = None,
-    pair: Annotated[str, typer.Option("--pair", help=_PAIR)] = "auto",
+    group: Annotated[list[str] | None, typer.Option("--group", "-g", help=_GROUP, rich_help_panel=_SEEDS)] = None,
+    control: Annotated[str | None, typer.Option("--control", help=_CONTROL, rich_help_panel=_SEEDS)] = None,
+    pair: Annotated[str, typer.Option("--pair", help=_PAIR, rich_help_panel=_SEEDS)] = "auto",
     attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack, for figures of one. [default: the headline one]")] = None,
-    width: Annotated[str | None, typer.Option("--width", help="column, page, slide, or a number of points.")] = None,
+    width: Annotated[str | None, typer.Option("--width", help="column, page, slide, or a number of points.", rich_help_panel=_OUTPUT)] = None,
     change: Annotated[list[str] | None, typer.Option("--set", "-s", help="An option of the figure: key=value; repeatable.")] = None,
 ) -> None:  # fmt: skip
     """Draw one figure of run folders, or of a study's folder, into a file, for a paper or a talk."""
@@ -207,17 +213,17 @@ def figure(
 
 def report(
     runs: Annotated[list[Path] | None, typer.Argument(help="Run folders of audits, of trainings and of repairs.")] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
-    group: Annotated[list[str] | None, typer.Option("--group", "-g", help=_GROUP)] = None,
-    control: Annotated[str | None, typer.Option("--control", help=_CONTROL)] = None,
-    pair: Annotated[str, typer.Option("--pair", help=_PAIR)] = "auto",
-    name: Annotated[list[str] | None, typer.Option("--name", help="What to call the runs, one for each; repeatable. [default: the folders' names]")] = None,
-    title: Annotated[str | None, typer.Option("--title", help="Of the page.")] = None,
-    note: Annotated[str, typer.Option("--note", help="A note of yours below the title.")] = "",
-    require: Annotated[list[str] | None, typer.Option("--require", help="Show whether this holds, such as worst>=0.25; repeatable.")] = None,
-    confident: Annotated[bool, typer.Option("--confident", help="Ask requirements of the interval's bound.")] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page.", rich_help_panel=_OUTPUT)] = Path("report.html"),
+    group: Annotated[list[str] | None, typer.Option("--group", "-g", help=_GROUP, rich_help_panel=_SEEDS)] = None,
+    control: Annotated[str | None, typer.Option("--control", help=_CONTROL, rich_help_panel=_SEEDS)] = None,
+    pair: Annotated[str, typer.Option("--pair", help=_PAIR, rich_help_panel=_SEEDS)] = "auto",
+    name: Annotated[list[str] | None, typer.Option("--name", help="What to call the runs, one for each; repeatable. [default: the folders' names]", rich_help_panel=_OUTPUT)] = None,
+    title: Annotated[str | None, typer.Option("--title", help="Of the page.", rich_help_panel=_OUTPUT)] = None,
+    note: Annotated[str, typer.Option("--note", help="A note of yours below the title.", rich_help_panel=_OUTPUT)] = "",
+    require: Annotated[list[str] | None, typer.Option("--require", help="Show whether this holds, such as worst>=0.25; repeatable.", rich_help_panel=_GATED)] = None,
+    confident: Annotated[bool, typer.Option("--confident", help="Ask requirements of the interval's bound.", rich_help_panel=_GATED)] = False,
     base: Annotated[str | None, typer.Option("--base", help="The run the others are compared with. [default: the first]")] = None,
-    images: Annotated[bool, typer.Option("--images/--no-images", help="Show the images that flipped, where an audit kept them.")] = True,
+    images: Annotated[bool, typer.Option("--images/--no-images", help="Show the images that flipped, where an audit kept them.", rich_help_panel=_OUTPUT)] = True,
     metric: Annotated[list[str] | None, typer.Option("--metric", help="Show this metric too: a name, or mine.py:gini; repeatable.")] = None,
 ) -> None:  # fmt: skip
     """Make one self-contained page of run folders, to look at in any browser, offline."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _PROBING = 120.0  # seconds that a dry run of a study may measure in all
 
 _NAMED = "classwise.study"  # which study is asked about
+_USED, _RESOURCES = "What is used", "Resources"  # panels of the help
 
 #: Options of a study that are not fields of it are errors; everything after its name is read by `_options`.
 STUDY_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -42,29 +43,68 @@ class Common:
         Path | None,
         typer.Option("--out", "-o", help="Folder; the same command resumes where it stopped. [default: runs/NAME]"),
     ] = None
-    root: Annotated[Path | None, typer.Option("--root", help="Where data sets are. [default: data]")] = None
-    download: Annotated[bool, typer.Option("--download", help="Download data sets that are not there.")] = False
-    device: Annotated[str | None, typer.Option("--device", help="cpu, cuda, mps. [default: the best there is]")] = None
+    root: Annotated[
+        Path | None, typer.Option("--root", help="Where data sets are. [default: data]", rich_help_panel=_USED)
+    ] = None
+    download: Annotated[
+        bool, typer.Option("--download", help="Download data sets that are not there.", rich_help_panel=_USED)
+    ] = False
+    device: Annotated[
+        str | None,
+        typer.Option("--device", help="cpu, cuda, mps. [default: the best there is]", rich_help_panel=_RESOURCES),
+    ] = None
     trust: Annotated[
-        bool, typer.Option("--trust", help="Load files that run code: programs, checkpoints that name a Python file.")
+        bool,
+        typer.Option(
+            "--trust",
+            help="Load files that run code: programs, checkpoints that name a Python file.",
+            rich_help_panel=_USED,
+        ),
     ] = False
     engine: Annotated[
-        str, typer.Option("--engine", help="local, ray, ray://HOST:PORT, slurm or slurm:partition=….")
+        str,
+        typer.Option(
+            "--engine", help="local, ray, ray://HOST:PORT, slurm or slurm:partition=….", rich_help_panel=_RESOURCES
+        ),
     ] = "local"
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Jobs at once, each in its own process (local).")] = 1
-    cpus: Annotated[int | None, typer.Option("--cpus", help="CPU cores for each job. [default: shared evenly]")] = None
-    gpus: Annotated[float, typer.Option("--gpus", help="GPUs for each job (ray, slurm).")] = 0.0
-    retries: Annotated[int, typer.Option("--retries", help="How often a job whose process died is tried again.")] = 2
+    jobs: Annotated[
+        int,
+        typer.Option("--jobs", "-j", help="Jobs at once, each in its own process (local).", rich_help_panel=_RESOURCES),
+    ] = 1
+    cpus: Annotated[
+        int | None,
+        typer.Option("--cpus", help="CPU cores for each job. [default: shared evenly]", rich_help_panel=_RESOURCES),
+    ] = None
+    gpus: Annotated[
+        float, typer.Option("--gpus", help="GPUs for each job (ray, slurm).", rich_help_panel=_RESOURCES)
+    ] = 0.0
+    retries: Annotated[
+        int,
+        typer.Option(
+            "--retries", help="How often a job whose process died is tried again.", rich_help_panel=_RESOURCES
+        ),
+    ] = 2
     use: Annotated[
-        list[str] | None, typer.Option("--use", help="JOB=FOLDER: use a finished run folder for a job; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--use", help="JOB=FOLDER: use a finished run folder for a job; repeatable.", rich_help_panel=_USED
+        ),
     ] = None
     pool: Annotated[
         Path | None,
-        typer.Option("--pool", help="A folder of jobs that studies share: what one has trained another need not."),
+        typer.Option(
+            "--pool",
+            help="A folder of jobs that studies share: what one has trained another need not.",
+            rich_help_panel=_USED,
+        ),
     ] = None
     zoo: Annotated[
         bool,
-        typer.Option("--zoo/--no-zoo", help="Take models that the zoo has of the same recipe and seed, or train them."),
+        typer.Option(
+            "--zoo/--no-zoo",
+            help="Take models that the zoo has of the same recipe and seed, or train them.",
+            rich_help_panel=_USED,
+        ),
     ] = True
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the jobs and about how long each takes, and leave.")
@@ -221,7 +261,7 @@ def run(chosen: Study, folder: Path, common: Common) -> None:
 @contextlib.contextmanager
 def _watching(wanted: bool | None) -> Iterator[Callable[[str, int, int], None]]:
     """A bar of jobs on a terminal, else a line for each finished one."""
-    from classwise.show.terminal import interactive
+    from classwise.show.progress import interactive
 
     console = Console(stderr=True)
     if not (interactive(console) if wanted is None else wanted):
@@ -236,7 +276,7 @@ def _watching(wanted: bool | None) -> Iterator[Callable[[str, int, int], None]]:
 @contextlib.contextmanager
 def _measuring(wanted: bool | None, jobs: int) -> Iterator[Callable[[str], None]]:
     """What is being measured, on one line of a terminal, else a line for each job."""
-    from classwise.show.terminal import interactive
+    from classwise.show.progress import interactive
 
     console = Console(stderr=True)
     if not (interactive(console) if wanted is None else wanted):

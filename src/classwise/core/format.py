@@ -76,7 +76,8 @@ def radius(eps: float) -> str:
     short, levels = f"{eps:.3g}", round(_LEVELS * eps)
     if math.isclose(eps, float(short), rel_tol=1e-6):
         return short
-    return f"{levels}/{_LEVELS}" if levels and math.isclose(_LEVELS * eps, levels, rel_tol=1e-6) else f"{eps:.4g}"
+    # A distance measured in float32 is off by some 1e-7, and that is not a level.
+    return f"{levels}/{_LEVELS}" if levels and math.isclose(_LEVELS * eps, levels, abs_tol=1e-4) else f"{eps:.4g}"
 
 
 def duration(seconds: float) -> str:

@@ -81,6 +81,16 @@ class Evaluation:
         """Whether the attack sees only what no earlier one has broken."""
         return attack != CLEAN and self.meta.attacks[attack].coverage == "survivors"
 
+    def workload(self) -> tuple[dict[str, int], dict[str, float]]:
+        """How many examples each attack has to do, clean first, and about how many times it asks the model for one."""
+        costs = {name: float(max(evaluations(attack), 1)) for name, attack in self.attacks.items()}
+        return dict.fromkeys((CLEAN, *self.attacks), len(self.images)), {CLEAN: 1.0, **costs}
+
+
+def evaluations(attack: Attack) -> int:
+    """About how many times the attack asks the model for an example that it cannot break."""
+    return attack.steps * attack.restarts * attack.evaluations
+
 
 def plan(
     model: Model, example: Tensor, count: int, attacks: Mapping[str, Attack], batch: int, workers: int
@@ -92,7 +102,7 @@ def plan(
     """
     gradient = any(attack.needs_gradient for attack in attacks.values())
     seconds = pass_seconds(model, example, gradient)
-    whole = max((a.steps * a.restarts * a.evaluations for a in attacks.values()), default=0)
+    whole = max(map(evaluations, attacks.values()), default=0)
     passes = whole / 2 + 1  # some examples break early
     at_once = batch * workers
     usual, most = (int(limit / (seconds * passes)) for limit in (_SECONDS_PER_PART, _MOST_SECONDS))

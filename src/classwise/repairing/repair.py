@@ -60,7 +60,7 @@ def repair(
 
 def repair_by(config: RepairConfig, say: Callable[[str], None] = lambda text: None) -> RepairResult:
     """The repair that a config asks for. say: told beforehand how precise the result will be, and what
-    is wrong with the model or the images."""
+    is wrong with the model or the images, then what each change did."""
     begin = time.perf_counter()
     with writing(config.output.out), trusting(config.model.trust):
         inputs = gather(config)
@@ -79,10 +79,12 @@ def repair_by(config: RepairConfig, say: Callable[[str], None] = lambda text: No
             calibration = Calibration(job=job, config=fitting, layer=layer, folder=run, fold=fold)
             task = _task(inputs, layer, calibration)
             search = Search(knob=KNOBS[config.knob.knob], goal=inputs.goal, task=task)
-            trials = search.run(config.output.progress)
+            told = say if config.output.progress is not False else lambda text: None
+            trials = search.run(config.output.progress, told)
             scores = [inputs.goal.score(trial.accuracy) for trial in trials]
             chosen = inputs.goal.choose(scores)
             repaired = changed(inputs.model, layer, trials[chosen].change)
+        told("auditing the model before and after on the images that judge")
         return _judged(inputs, run, trials, chosen, repaired, layer, begin)
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from classwise.core.format import percent
 from classwise.models.last_layer import Change
 from classwise.repairing.goal import Goal
 from classwise.repairing.knobs import Knob, Task
 from classwise.repairing.trials import Proposal, Trial
-from classwise.show.terminal import progress_bar
+from classwise.show.progress import progress_bar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +22,8 @@ class Search:
     goal: Goal
     task: Task
 
-    def run(self, progress: bool | None) -> list[Trial]:
-        """Every change attacked from scratch; those of an earlier run are read back."""
+    def run(self, progress: bool | None, say: Callable[[str], None] = lambda text: None) -> list[Trial]:
+        """Every change attacked from scratch; those of an earlier run are read back. say: told what each change did."""
         calibration = self.task.calibration
         most = 1 + self.knob.changes(self.task) + self.goal.most_between()
         whole = most * len(calibration.job.images) * len(calibration.job.attacks)
@@ -32,7 +33,12 @@ class Search:
             search = dataclasses.replace(self, task=dataclasses.replace(self.task, calibration=told))
             while (proposal := calibration.stored(len(trials)) or search._next(trials)) is not None:
                 trials.append(told.attack(len(trials), proposal))
+                say(f"{_named(trials[-1], most)}: {self._reached(trials[-1])} on the calibration images")
         return trials
+
+    def _reached(self, trial: Trial) -> str:
+        score = self.goal.score(trial.accuracy)
+        return f"worst class {percent(score.worst)}, average {percent(score.average)}"
 
     def _next(self, trials: Sequence[Trial]) -> Proposal | None:
         """The change to try after these: a function of the trials alone, so that a repair can resume."""
@@ -49,3 +55,8 @@ class Search:
         if share is None or end.number == 0:
             return None
         return self.knob.between(self.task, trials, end, share)
+
+
+def _named(trial: Trial, most: int) -> str:
+    """What was tried, as a line of progress begins."""
+    return "unchanged" if trial.number == 0 else f"change {trial.number} of at most {most - 1}"

@@ -12,19 +12,20 @@ from rich.text import Text
 from classwise.core.format import alpha, fixed, interval, level, listed, p_value, percent, points
 from classwise.results.repair_result import AFTER, BEFORE, RepairResult
 from classwise.show import tables
+from classwise.show.class_table import Choice
 from classwise.show.terminal import show_findings
 
-_MOST = 40  # classes up to which a terminal shows all of them
 _WORDS = ("class", "", "worst class", "change", "misclassified as")
+_SORTED_BY = {"robust": BEFORE, "clean": "clean_before"}
 
 
-def show(result: RepairResult, console: Console | None = None) -> None:
+def show(result: RepairResult, console: Console | None = None, choice: Choice | None = None) -> None:
     """The whole repair."""
-    console = console or Console()
-    table = result.by_class()
+    console, choice = console or Console(), choice or Choice()
+    table = choice.arranged(result.by_class(), columns=_SORTED_BY)
     shown = class_text(table, level(result.confidence))
     console.print(Text(f"Robust accuracy by class under {result.after.headline}, on images that judge", "italic"))
-    for piece in tables.terminal(shown, _WORDS, console.width, most=_MOST):
+    for piece in tables.terminal(shown, _WORDS, console.width, most=choice.most(len(shown))):
         console.print(piece)
     beyond = f"* beyond chance: paired test, Holm-corrected over the classes, p < {alpha(result.confidence)}"
     console.print(Text(beyond, "dim"))
@@ -49,8 +50,8 @@ def show(result: RepairResult, console: Console | None = None) -> None:
 
 
 def class_text(table: pd.DataFrame, confidence: str) -> pd.DataFrame:
-    """The classes from the weakest before on, as text."""
-    rows = table.sort_values([BEFORE, "class"], kind="stable", na_position="last")
+    """The classes in the order of the table, as text."""
+    rows = table
     mark = rows["change"].map(lambda change: "*" if change else " ")
     other = [
         "" if pd.isna(name) else f"{name} {percent(share, 0)}"

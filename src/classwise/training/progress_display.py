@@ -18,18 +18,25 @@ from rich.text import Text
 from classwise.core.format import percent
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy
-from classwise.show.terminal import bar, interactive
+from classwise.show import tables
+from classwise.show.class_table import bar, cut
+from classwise.show.progress import interactive
 from classwise.training import history, profile
 from classwise.training.choices import Choice
 from classwise.training.state import TrainingState
 from classwise.training.tracking import Tracker
 
 _MOST = 12  # classes shown; of more, the weakest
+_NAME = 30  # characters of a class's name beside its bar
 
 
 @dataclass(kw_only=True)
 class ProgressDisplay:
-    """Shows a training on the terminal and passes its history to the trackers. Quiet processes show nothing."""
+    """Shows a training on the terminal and passes its history to the trackers.
+
+    show: whether there is a live display; by default on a terminal, else a line for each epoch. False shows nothing, as
+    quiet processes do.
+    """
 
     epochs: int
     attacks: Sequence[str] = ()
@@ -41,9 +48,13 @@ class ProgressDisplay:
     _live: Live | None = None
     _task: Any = None
 
+    @property
+    def _silent(self) -> bool:
+        return self.quiet or self.show is False
+
     def begin(self, made: Sequence[Choice], config: Path, start: TrainingState) -> None:
         """What was chosen for a training without a recipe, and where all of it is; of one that resumes, where."""
-        if self.quiet:
+        if self._silent:
             return
         if start.epoch or start.step:
             step = f" after step {start.step}" if start.step else ""
@@ -103,7 +114,7 @@ class ProgressDisplay:
         row = state.history[-1]
         if self.tracker is not None:
             self.tracker.log(row, int(row["epoch"]))
-        if self.quiet:
+        if self._silent:
             return
         if self._live is None:
             self.console.print(Text(line(row, self.epochs)), soft_wrap=True)
@@ -155,7 +166,7 @@ def class_bars(valid: Records, attacks: Sequence[str]) -> Table:
         known = robust.support[number] > 0
         shown = bar(robust.values[number], robust.low[number], robust.high[number]) if known else Text()
         cells = percent(clean.values[number]), percent(robust.values[number])
-        table.add_row(Text(valid.class_names[number]), *cells, shown)
+        table.add_row(cut(valid.class_names[number], _NAME), *cells, shown)
     return table
 
 
@@ -165,10 +176,11 @@ def show_trained(rows: pd.DataFrame, best_epoch: int, rule: str, console: Consol
     if "robust" in rows and not pd.isna(best["robust"]):
         names = [str(column).partition(":")[2] for column in rows if str(column).startswith("robust:")]
         console.print(Text(f"Validation accuracy of epoch {best_epoch}, the best by {rule}"))
-        table = Table(box=None, pad_edge=False)
-        for header in ("class", "clean", "robust"):
-            table.add_column(header, justify="left" if header == "class" else "right", no_wrap=True)
-        for name in sorted(names, key=lambda name: float(best[f"robust:{name}"]))[:_MOST]:
-            table.add_row(Text(name), percent(float(best[f"clean:{name}"])), percent(float(best[f"robust:{name}"])))
-        console.print(table)
+        weakest = sorted(names, key=lambda name: float(best[f"robust:{name}"]))[:_MOST]
+        rows_of = [
+            (name, *(percent(float(best[f"{what}:{name}"])) for what in ("clean", "robust"))) for name in weakest
+        ]
+        frame = pd.DataFrame(rows_of, columns=["class", "clean", "robust"])
+        for piece in tables.terminal(frame, ("class",), console.width):
+            console.print(piece)
     console.print(f"{len(rows)} epochs, {rows['seconds'].sum():.0f} s")

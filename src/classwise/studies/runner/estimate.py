@@ -142,7 +142,8 @@ def show(frame: pd.DataFrame, resources: Resources, console: Console | None = No
     table = Table(box=None, pad_edge=False)
     front = ("job", "kind", "waits for", "state")
     for column in (*front, "time", "memory", "how it is known"):
-        table.add_column(column, justify="right" if column in ("time", "memory") else "left")
+        number = column in ("time", "memory")
+        table.add_column(column, justify="right" if number else "left", no_wrap=number)
     for row in frame.to_dict("records"):
         words = [*(row[column] for column in front), duration(row["seconds"]), memory(row["megabytes"]), row["basis"]]
         table.add_row(*map(Text, words), style="" if row["state"] == "to do" else "dim")
