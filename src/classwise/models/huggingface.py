@@ -70,7 +70,7 @@ class Resizing:
         wanted = self._wanted(x.shape[-2], x.shape[-1])
         if tuple(x.shape[-2:]) != wanted:
             smooth = {} if self.mode == "nearest-exact" else {"antialias": True, "align_corners": False}
-            x = F.interpolate(x, wanted, mode=self.mode, **smooth)  # type: ignore[arg-type]
+            x = F.interpolate(x, wanted, mode=self.mode, **smooth)
             x = x.clamp(0, 1) if self.mode == "bicubic" else x  # which reaches beyond the brightest pixel
         return x if self.crop is None else _cropped(x, *self.crop)
 

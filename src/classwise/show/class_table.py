@@ -149,10 +149,12 @@ def _place(audit: Audit, name: str) -> int:
 
 def _errors_of(audit: Audit, attack: str, place: int) -> str:
     """The classes that most of the errors go to, with their shares of the errors."""
-    counts = audit.confusion(attack).iloc[place].reset_index(drop=True).drop(place)
-    found = counts[counts > 0].sort_values(ascending=False, kind="stable")
-    names, errors = audit.records.class_names, int(found.sum())
-    shown = [f"{names[k]} {percent(count / errors, 0)}" for k, count in found.head(_MOST_ERRORS).items()]
+    row = audit.confusion(attack).iloc[place].tolist()
+    pairs = zip(audit.records.class_names, row, strict=True)
+    found = [(name, count) for k, (name, count) in enumerate(pairs) if count and k != place]
+    errors = sum(count for _, count in found)
+    most = sorted(found, key=lambda pair: -pair[1])[:_MOST_ERRORS]
+    shown = [f"{name} {percent(count / errors, 0)}" for name, count in most]
     return ", ".join(shown) + (f", {len(found) - _MOST_ERRORS} more" if len(found) > _MOST_ERRORS else "")
 
 
