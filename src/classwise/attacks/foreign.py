@@ -45,6 +45,7 @@ from classwise.core.user_files import take
 
 #: The papers of the libraries; those of their attacks are named by their own documentation.
 PAPERS = {
+    "adv_lib": ("rony2022adversarial",),
     "art": ("nicolae2018art",),
     "foolbox": ("rauber2020foolbox",),
     "torchattacks": ("kim2020torchattacks",),

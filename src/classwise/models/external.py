@@ -25,7 +25,7 @@ from classwise.core.spec import convert, split
 from classwise.models import huggingface
 from classwise.models.normalize import Normalization, normalized
 
-PAPERS = {"robustbench": ("croce2021robustbench",)}
+PAPERS = {"hf": ("wolf2020transformers",), "robustbench": ("croce2021robustbench",)}
 
 Settings: TypeAlias = dict[str, Any]
 #: A model and the normalisation it was trained with, where the library knows it.
