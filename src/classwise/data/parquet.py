@@ -28,6 +28,7 @@ from classwise.data.decoding import Decoder, Encoded, Fit
 from classwise.data.images import Images, IntArray
 from classwise.data.shards import numbered, shard_files
 
+PAPERS = ()  # ours, or common knowledge
 _IMAGE = ("image", "img", "jpg", "png", "webp", "pixels")
 _LABEL = ("label", "labels", "fine_label", "class", "cls", "target", "y")
 _KEPT = 4  # groups of rows in memory

@@ -27,6 +27,8 @@ from classwise.data.files import EXTENSIONS
 from classwise.data.images import Images, IntArray
 from classwise.data.shards import numbered, shard_files
 
+PAPERS = ()  # ours, or common knowledge
+
 
 class Member(NamedTuple):
     """A sample's image inside a tar file, and its label."""
