@@ -40,7 +40,7 @@ Run = Callable[..., cw.Audit]
 def audit(net: nn.Module, images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """An audit into a run folder, cut into parts of 16 examples."""
     monkeypatch.setattr(
-        evaluation, "plan", lambda fast, x, count, attacks, batch, workers: BatchPlan(batch, 16, workers)
+        evaluation, "plan", lambda fast, x, count, attacks, batch, workers, shares=1: BatchPlan(batch, 16, workers)
     )
 
     def call(**changes: Any) -> cw.Audit:
@@ -64,7 +64,7 @@ def test_holds_config_records_summary_and_tables(audit: Run, tmp_path: Path) -> 
         for part in range(3)
     ]
     config = tomllib.loads((folder / "config.toml").read_text())
-    assert config["plan"] == {"batch": 16, "part": 16, "workers": 1}
+    assert config["plan"] == {"batch": 16, "part": 16, "workers": 1, "parts": 0}
     assert config["audit"]["eps"] == EPS
     assert config["attacks"]["pgd-3"]["steps"] == 3
     assert (folder / "summary.json").is_file()

@@ -23,6 +23,7 @@ from classwise.core.errors import UserError
 from classwise.core.format import interval
 from classwise.data.images import ArrayPixels, Images
 from classwise.engine import evaluation, run
+from classwise.engine.evaluation import BatchPlan
 from classwise.results.search_result import SearchResult
 from classwise.show import terminal
 
@@ -170,7 +171,7 @@ class TestRunFolder:
     @pytest.fixture(autouse=True)
     def small_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
-            evaluation, "plan", lambda fast, x, n, attacks, batch, workers: evaluation.BatchPlan(batch, 64, workers)
+            evaluation, "plan", lambda fast, x, n, attacks, batch, workers, shares=1: BatchPlan(batch, 64, workers)
         )
 
     @staticmethod

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,10 +20,11 @@ from classwise.core.arguments import checked
 from classwise.core.errors import UserError
 from classwise.core.run_folder import AuditFolder
 from classwise.core.settings import with_settings
+from classwise.core.shard import Shard
 from classwise.engine import evaluation, run
-from classwise.results import findings as rules
 from classwise.results.audit_result import Audit
 from classwise.results.finding import Finding
+from classwise.results.merging import Checks, assemble, finish
 from classwise.show.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -51,39 +51,55 @@ def audit_by(config: AuditConfig, loaded: nn.Module | None = None) -> Audit:
         if getattr(config.output, name) and folder is None:
             raise UserError(f"{name} writes into the run folder: give out=… (--out).")
     with prepared(config, loaded) as (job, findings):
+        checks = _checks(config, job, findings)
+        if folder is not None:
+            checks.write(AuditFolder(folder))
+        if config.shard is not None:
+            return _share(config, job, config.shard)
         with progress_bar(*job.workload(), config.output.progress) as report:
             records = run.evaluate(dataclasses.replace(job, report=report))
-        if config.output.landscape and folder is not None:
-            exact, seed = dataclasses.replace(job.attack_copy, amp=None), config.attacks.seed
-            slices = landscape(exact, job.images, config.output.landscape, job.threat, seed=seed, device=job.device)
-            AuditFolder(folder).write_table("landscape", slices)
-        slower = "Results are unaffected; the audit is only slower."
-        findings += [Finding("not_folded", "info", f"Acceleration: {n}.", slower) for n in job.attack_copy.notes]
-        result = Audit(
-            records,
-            findings=tuple(findings),
-            timing=_timing(records.meta.stats, time.perf_counter() - begin, job),
-            config={} if folder is None else AuditFolder(folder).config(),
-            folder=folder,
-            confidence=config.statistics.confidence,
-            adversarially_trained=getattr(job.model, "adversarially_trained", None),
-        )
-        result = dataclasses.replace(result, findings=tuple(rules.of_audit(result)))
-        if folder is not None:
-            result.save(folder)
-            if config.output.save_adversarial:
-                examples.keep(result, job.images, folder)
+        _write_landscape(config, job)
+        return _with_examples(config, job, assemble(records, checks, time.perf_counter() - begin, folder))
+
+
+def _share(config: AuditConfig, job: evaluation.Evaluation, shard: Shard) -> Audit:
+    """Compute the parts of a shard, and write the summary if those of all others are there."""
+    assert job.folder is not None
+    mine = [number for number in job.parts if shard.has(number)]
+    share = sum(len(job.plan.rows(number, job.images.labels)) for number in mine)
+    totals, costs = job.workload()
+    with progress_bar(dict.fromkeys(totals, share), costs, config.output.progress) as report:
+        for number in mine:
+            run.evaluate_part(dataclasses.replace(job, report=report), number)
+    if shard.number == 1:
+        _write_landscape(config, job)
+    return _with_examples(config, job, finish(job.folder, config.statistics.confidence))
+
+
+def _with_examples(config: AuditConfig, job: evaluation.Evaluation, result: Audit) -> Audit:
+    if job.folder is not None and config.output.save_adversarial:
+        examples.keep(result, job.images, job.folder.path)
     return result
 
 
-def _timing(stats: Mapping[str, Mapping[str, float]], wall: float, job: evaluation.Evaluation) -> dict[str, Any]:
-    """Seconds, passes and counts per attack over the whole run, and the wall time of this call."""
-    return {
-        "wall_seconds": round(wall, 3),
-        "finished": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        "attacks": {name: {key: round(value, 3) for key, value in cost.items()} for name, cost in stats.items()},
-        **dataclasses.asdict(job.plan),
-        "threads": torch.get_num_threads(),
-        "device": str(job.device),
-        "folded_batch_norms": job.attack_copy.folded,
-    }
+def _write_landscape(config: AuditConfig, job: evaluation.Evaluation) -> None:
+    if config.output.landscape and job.folder is not None:
+        exact, seed = dataclasses.replace(job.attack_copy, amp=None), config.attacks.seed
+        slices = landscape(exact, job.images, config.output.landscape, job.threat, seed=seed, device=job.device)
+        job.folder.write_table("landscape", slices)
+
+
+def _checks(config: AuditConfig, job: evaluation.Evaluation, findings: Sequence[Finding]) -> Checks:
+    slower = "Results are unaffected; the audit is only slower."
+    notes = [Finding("not_folded", "info", f"Acceleration: {note}.", slower) for note in job.attack_copy.notes]
+    return Checks(
+        confidence=config.statistics.confidence,
+        findings=(*findings, *notes),
+        timing={
+            **dataclasses.asdict(job.plan),
+            "threads": torch.get_num_threads(),
+            "device": str(job.device),
+            "folded_batch_norms": job.attack_copy.folded,
+        },
+        adversarially_trained=getattr(job.model, "adversarially_trained", None),
+    )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from classwise.core.meta import Coverage, Norm, Protocol
 from classwise.core.settings import REQUIRED, Config, Part, setting
+from classwise.core.shard import Shard
 from classwise.core.spec import Bounds, Count, Natural, OpenShare, Seed
 
 if TYPE_CHECKING:
@@ -168,6 +169,14 @@ class ResourcesPart(Part):
     device: Any = setting(None, "cpu, cuda, cuda:1, mps; by default the best there is.")
     amp: Amp | None = setting(None, "float16 or bfloat16 gradient passes, on a GPU; the judging model stays float32.")
     fold: bool = setting(True, "Fold batch-norm for the gradient passes.")
+    shard: str | None = setting(
+        None,
+        "Compute only part k of n, 2/4, into a run folder that all of them share; by default what torchrun or a SLURM "
+        "array says of this process. The last to finish writes the summary.",
+        also="In Python never by default; raises Unfinished while others are not done.",
+        mode="audit",
+        recorded=False,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,6 +263,12 @@ class AuditConfig(Config):
         """The run folder."""
         return None if self.output.out is None else Path(self.output.out)
 
+    @property
+    def shard(self) -> Shard | None:
+        """The share of the parts to compute; None for all."""
+        given = None if self.resources.shard is None else Shard.parse(self.resources.shard)
+        return None if given is None or given.count == 1 else given
+
 
 class CommonSettings(TypedDict, total=False):
     """The settings that `audit` and `find_worst` share, as editors and type checkers are to know them."""
@@ -294,6 +309,7 @@ class AuditSettings(CommonSettings, total=False):
     save_adversarial: bool
     landscape: int | None
     probs: bool | None
+    shard: str | None
 
 
 class SearchSettings(CommonSettings, total=False):

@@ -16,6 +16,7 @@ from classwise.attacks.attack import Attack
 from classwise.attacks.transfer import Transfer
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Array
+from classwise.core.shard import local_rank
 from classwise.core.spec import items, number, written
 from classwise.core.threat import Norm, Threat
 from classwise.core.toml import tomllib
@@ -46,7 +47,7 @@ def module_of(
         weights=weights,
         num_classes=num_classes or images.num_classes,
         in_channels=channels,
-        device=default_device() if device is None else device,
+        device=own_device(device),
         normalize=normalize,
         class_names=images.class_names,
     )
@@ -100,6 +101,16 @@ def default_device() -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def own_device(device: Any) -> Any:
+    """The device asked for, or the best there is; of processes that share a host each its own GPU, unless one was asked
+    for by its number."""
+    chosen = default_device() if device is None else device
+    rank = local_rank()
+    if rank is None or str(chosen) != "cuda" or not torch.cuda.is_available():
+        return chosen
+    return torch.device("cuda", rank % torch.cuda.device_count())
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import platform
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from classwise.auditing.recorded import in_folder
 from classwise.core.errors import UserError
 from classwise.core.meta import Coverage, Meta
 from classwise.core.records import CLEAN, MOST_PROBS
-from classwise.core.run_lock import writing
+from classwise.core.run_lock import sharing, writing
 from classwise.core.trust import trusting
 from classwise.core.version import __version__
 from classwise.data import load as load_data
@@ -48,13 +48,27 @@ def prepared(
     if config.statistics.find_worst and not attacks:
         raise UserError("the clean images need no search: audit with --attack clean shows the worst class at once.")
     curve = inputs.grid(config.threat.eps, config.threat.eps_grid, config.threat.norm)
-    with writing(config.output.out):
+    with _opened(config):
         images = examples(config)
         with trusting(config.model.trust):
             module = module_by(config, images) if loaded is None else loaded
             with evaluating(module) as was_training:
                 job, findings = _prepare(config, module, images, attacks, curve, was_training)
                 yield job if config.folder is None else in_folder(job, config, coverage_of(config)), findings
+
+
+def _opened(config: AuditConfig) -> AbstractContextManager[None]:
+    """The lock of the run folder, or of a share of it."""
+    shard, folder = config.shard, config.folder
+    if shard is None:
+        return writing(config.output.out)
+    if folder is None:
+        raise UserError(
+            f"shard {shard} needs a run folder that all shards share: give out=… (--out), or --shard 1/1 for all."
+        )
+    if config.output.overwrite:
+        raise UserError(f"--overwrite would delete what other shards have written; delete {folder} beforehand instead.")
+    return sharing(folder, shard)
 
 
 def examples(config: AuditConfig) -> Images:

@@ -6,6 +6,7 @@ that reproduces the run.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import numbers
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,6 +24,7 @@ from classwise.core.meta import Coverage
 from classwise.core.records import digest
 from classwise.core.run_config import check_same, damaged
 from classwise.core.run_folder import AuditFolder
+from classwise.core.run_lock import moment
 from classwise.core.settings import settings_of
 from classwise.core.spec import items, number, written
 from classwise.core.storage import file_digest
@@ -80,7 +82,10 @@ def in_folder(job: evaluation.Evaluation, settings: AuditConfig, coverage: Cover
     """The job with a run folder: cut into parts, or with the parts of the run that is there already."""
     assert isinstance(job.model, nn.Module)
     example = job.images.first().to(job.device)
-    plan = evaluation.plan(job.attack_copy, example, len(job.images), job.attacks, job.plan.batch, job.plan.workers)
+    shares = 1 if settings.shard is None else settings.shard.count
+    plan = evaluation.plan(
+        job.attack_copy, example, len(job.images), job.attacks, job.plan.batch, job.plan.workers, shares
+    )
     config = {
         "audit": {
             "norm": job.threat.norm,
@@ -112,12 +117,15 @@ def in_folder(job: evaluation.Evaluation, settings: AuditConfig, coverage: Cover
     }
     assert settings.folder is not None
     run = AuditFolder(settings.folder)
-    stored = run.open_or_create({**config, "plan": vars(plan)}, settings.output.overwrite)
+    with contextlib.nullcontext() if settings.shard is None else moment(settings.folder):
+        stored = run.open_or_create({**config, "plan": vars(plan)}, settings.output.overwrite)
     try:
         plan = evaluation.BatchPlan(**stored.pop("plan"))
     except (KeyError, TypeError, UserError) as error:
         raise damaged(run.config_file, str(error)) from error
     check_same(settings.folder, stored, config)
+    if settings.shard is not None:  # on this machine, not on that of the first shard
+        plan = dataclasses.replace(plan, workers=job.plan.workers)
     return dataclasses.replace(job, folder=run, plan=plan)
 
 

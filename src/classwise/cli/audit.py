@@ -14,8 +14,9 @@ from rich.markup import escape
 from classwise.auditing.config import AuditConfig
 from classwise.cli.options import with_options
 from classwise.core.csv_files import write_csv
-from classwise.core.errors import UserError
+from classwise.core.errors import Unfinished, UserError
 from classwise.core.settings import settings_of
+from classwise.core.shard import Shard
 from classwise.core.spec import items
 from classwise.core.stopping import exit_code
 from classwise.core.storage import atomic_write_text
@@ -44,6 +45,9 @@ def audit(**given: Any) -> None:
         from classwise.auditing.audit import audit_by
 
         result = audit_by(config)
+    except Unfinished as rest:
+        Console(stderr=True).print(f"shard {config.shard} is done: {escape(str(rest))}", soft_wrap=True)
+        return
     except KeyboardInterrupt as stop:
         raise resumable(stop, config.folder, "audit") from None
     own = criteria.own_metrics()
@@ -69,8 +73,14 @@ def typed(given: dict[str, Any]) -> dict[str, Any]:
 def _config(given: dict[str, Any]) -> AuditConfig:
     """What the options ask for; those that are not given have the defaults of the settings."""
     known = typed(given)
+    shard = Shard.of_environment() if "shard" not in known else None
     if not known.pop("find_worst"):
-        return AuditConfig.of(**known)
+        return AuditConfig.of(**known, **({} if shard is None else {"shard": str(shard)}))
+    if shard is not None:
+        raise UserError(
+            f"{shard.count} processes were started, and a search for the worst class is led by one: every round depends "
+            "on the one before. Start one process."
+        )
     for one, _ in AuditConfig.of(**known).changed():
         if one.mode == "audit":
             raise UserError(

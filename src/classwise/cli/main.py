@@ -61,6 +61,7 @@ def _common(
 _AUDITS, _MODELS, _PAPERS, _MORE = "Audits", "Better models", "Papers", "What there is"  # panels of the help
 app.command(rich_help_panel=_AUDITS)(audit.audit)
 app.command(rich_help_panel=_AUDITS)(results.show)
+app.command(rich_help_panel=_AUDITS)(results.merge)
 app.command(rich_help_panel=_AUDITS)(results.compare)
 app.command(rich_help_panel=_AUDITS)(results.report)
 app.command(rich_help_panel=_AUDITS)(results.figure)

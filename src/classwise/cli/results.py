@@ -82,6 +82,17 @@ def show(
     enforce(result, criteria, junit, summary)
 
 
+def merge(
+    run: Annotated[Path, typer.Argument(help="Run folder of an audit whose shards have all been computed.")],
+) -> None:
+    """Write the summary of an audit that was computed in shards, without the model and without torch."""
+    from classwise.results import merging
+    from classwise.show import terminal
+
+    result = merging.merge(run)
+    terminal.show(result)
+
+
 def compare(
     runs: Annotated[list[Path] | None, typer.Argument(help="Run folders of finished audits.")] = None,
     base: Annotated[str | None, typer.Option("--base", help="The run the others are compared with. [default: the first]")] = None,

@@ -13,6 +13,10 @@ class UserError(ValueError):
     """Something the caller gave is wrong; the command line prints it without a traceback."""
 
 
+class Unfinished(UserError):
+    """A shard of a run is done and others are not, so that there is no result yet; the command line just says so."""
+
+
 def index_of(name: str | int, names: Sequence[str], kind: str) -> int:
     """The number of something given by name or number; an error with the near miss where there is none."""
     text = str(name).strip()

@@ -53,7 +53,7 @@ class RecordParts:
         searched = any(info.settings.get("find_worst") for info in infos.values())  # then only some were attacked
         problems = list(self._problems(frame, infos, searched))
         if problems:
-            absent = [] if searched else self._absent(list(infos))
+            absent = [] if searched else self.absent(list(infos))
             files = f" Not there: {_some(absent)}." if absent else ""
             raise UserError(
                 f"the records in {self.folder} do not hold each example once: {'; '.join(problems)}.{files} Repeat the "
@@ -86,12 +86,17 @@ class RecordParts:
             broken = own["index"][own["label"] != own["prediction"]]
             left = np.setdiff1d(expected if survivors else left, broken)
 
-    def _absent(self, names: Sequence[str]) -> list[str]:
+    def numbers(self) -> range:
+        """The numbers of the parts that the plan asks for; none where the folder has no plan."""
+        plan, examples = as_table(self.config.get("plan")), as_table(self.config.get("data")).get("examples")
+        part, parts = plan.get("part"), plan.get("parts", 0)
+        if not all(isinstance(value, int) for value in (examples, part, parts)) or part < 1:
+            return range(0)
+        return range(parts or -(-examples // part))
+
+    def absent(self, names: Sequence[str]) -> list[str]:
         """Parts that the plan asks for and the folder lacks."""
-        examples, part = (as_table(self.config.get(k)).get(n) for k, n in (("data", "examples"), ("plan", "part")))
-        if not isinstance(examples, int) or not isinstance(part, int) or part < 1:
-            return []
-        numbers = range(-(-examples // part))
+        numbers = self.numbers()
         wanted = (self.run.part(at, name, n).name for at, name in enumerate(names) for n in numbers)
         return [name for name in wanted if not (self.folder / name).exists()]
 

@@ -4,6 +4,7 @@
                 job.json, log.txt    of a job of a study: written when it is finished; what it printed
     audit       records/*.parquet    the rows, part by part         adversarial/*.npz   the images found, if kept
                 examples.npz         clean images worth a look, with those
+                checks.json          what the checks of the model found, for the summary
                 summary.json, tables/*.csv   written at the end
     search      records/*.parquet; worst.json and worst.csv, written at the end
     training    last.pt, next.pt, previous.pt, best.pt, epochs/0014.pt   checkpoints (`training.checkpoint`)
@@ -117,10 +118,12 @@ class RunFolder:
 
     def copy_from(self, other: RunFolder) -> None:
         """Copy another run into this folder, config.toml last: a copy without it is unfinished, and is made again."""
-        later = {_CONFIG, LOCK, WRITER}
-        shutil.copytree(
-            other.path, self.path, ignore=lambda at, _: later if Path(at) == other.path else (), dirs_exist_ok=True
-        )
+
+        def later(at: str, names: list[str]) -> list[str]:
+            own = Path(at) == other.path
+            return [name for name in names if own and (name in (_CONFIG, LOCK, WRITER) or name.startswith(".shard-"))]
+
+        shutil.copytree(other.path, self.path, ignore=later, dirs_exist_ok=True)
         with atomic_write(self.config_file) as handle:
             handle.write(other.config_file.read_bytes())
 
@@ -134,13 +137,13 @@ class AuditFolder(RunFolder):
 
     kind = "audit"
     owned = (
-        _JOB, "summary.json", "worst.json", "worst.csv", "tables/*.csv", "adversarial/*.npz", "examples.npz",
-        "records/*.parquet",
-        "*/*.partial", _LOG, _CONFIG,
+        _JOB, "summary.json", "checks.json", "worst.json", "worst.csv", "tables/*.csv", "adversarial/*.npz",
+        "examples.npz", "records/*.parquet", "*/*.partial", _LOG, _CONFIG,
     )  # fmt: skip
     results = ("records", ("records/*.parquet",))
 
     summary_file = Named("summary.json")
+    checks_file = Named("checks.json")
     search_file = Named("worst.json")
     records = Named("records")
     adversarial = Named("adversarial")

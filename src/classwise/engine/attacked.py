@@ -86,7 +86,7 @@ class Attacked:
                 evaluation,
                 images=evaluation.images.take(rows),
                 eps=evaluation.eps[rows],
-                plan=dataclasses.replace(evaluation.plan, part=len(rows)),
+                plan=dataclasses.replace(evaluation.plan, part=len(rows), parts=1),
                 report=lambda name, finished: None if name == CLEAN else evaluation.report(name, finished),
                 folder=None,
             )

@@ -18,7 +18,7 @@ from classwise.core.meta import AttackInfo, Coverage, Meta, Protocol
 from classwise.core.records import CLEAN, Array
 from classwise.core.run_folder import AuditFolder
 from classwise.core.threat import Threat
-from classwise.data.images import Images
+from classwise.data.images import Images, IntArray
 from classwise.engine.attack_copy import AttackCopy, channels_last
 from classwise.engine.operations import operations
 
@@ -33,16 +33,35 @@ FEWEST = 8  # examples that are worth a worker of their own
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """How the work is cut up. Kept in the run folder, so that a resumed run makes the same batches."""
+    """How the work is cut up. Kept in the run folder, so that a resumed run makes the same batches.
+
+    part: the most examples of a part. parts: how many parts there are, each with about as many examples of every class
+    as any other; 0 for consecutive examples, as in the folders of earlier versions.
+    """
 
     batch: int
     part: int
     workers: int = 1
+    parts: int = 0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise UserError(f"{name} of a plan must be a whole number of at least 1, got {value!r}.")
+            least = 0 if name == "parts" else 1
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise UserError(f"{name} of a plan must be a whole number of at least {least}, got {value!r}.")
+
+    def count(self, examples: int) -> int:
+        """The number of parts."""
+        return self.parts or -(-examples // self.part)
+
+    def rows(self, number: int, labels: IntArray) -> IntArray:
+        """The examples of a part, in their order: of all examples, class by class, every n-th for n parts.
+
+        So of a class two parts differ by one example at most, however the data are sorted, and cost about the same.
+        """
+        if not self.parts:
+            return np.arange(number * self.part, min((number + 1) * self.part, len(labels)))
+        return np.sort(np.argsort(labels, kind="stable")[number :: self.parts])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +96,11 @@ class Evaluation:
         for attack in self.attacks.values():
             attack.require_norm(self.threat.norm)
 
+    @property
+    def parts(self) -> range:
+        """The numbers of its parts."""
+        return range(self.plan.count(len(self.images)))
+
     def only_survivors(self, attack: str) -> bool:
         """Whether the attack sees only what no earlier one has broken."""
         return attack != CLEAN and self.meta.attacks[attack].coverage == "survivors"
@@ -93,9 +117,17 @@ def evaluations(attack: Attack) -> int:
 
 
 def plan(
-    model: Model, example: Tensor, count: int, attacks: Mapping[str, Attack], batch: int, workers: int
+    model: Model,
+    example: Tensor,
+    count: int,
+    attacks: Mapping[str, Attack],
+    batch: int,
+    workers: int,
+    shares: int = 1,
 ) -> BatchPlan:
     """Parts of about twenty seconds each; at least two rounds of batches, unless those take minutes.
+
+    shares: a multiple of this many parts, where there are as many examples: one or more for each process.
 
     By the arithmetic of a pass and not by its measured time, so that two runs of one command cut the data alike and
     their records are equal to the last bit.
@@ -107,7 +139,9 @@ def plan(
     at_once = batch * workers
     usual, most = (int(limit / (seconds * passes)) for limit in (_SECONDS_PER_PART, _MOST_SECONDS))
     two_rounds = min(2 * at_once, max(most, 2 * FEWEST * workers))
-    return BatchPlan(batch, min(max(usual // at_once * at_once, two_rounds), count), workers)
+    part = min(max(usual // at_once * at_once, two_rounds), count)
+    parts = min(-(-count // (part * shares)) * shares, count)
+    return BatchPlan(batch, -(-count // parts), workers, parts)
 
 
 def pass_seconds(model: Model, example: Tensor, gradient: bool) -> float:

@@ -53,24 +53,34 @@ class _Task:
 
 
 def evaluate(evaluation: Evaluation) -> Records:
-    """Run every attack of the evaluation on every part of its data; return all rows."""
-    done: list[Records] = []
-    for number, begin in enumerate(range(0, len(evaluation.images), evaluation.plan.part)):
-        rows = np.arange(begin, min(begin + evaluation.plan.part, len(evaluation.images)))
-        before: dict[str, Records] = {}
-        for place, name in enumerate((CLEAN, *evaluation.attacks)):
-            path = None if evaluation.folder is None else evaluation.folder.part(place, name, number)
-            task = _Task(evaluation=evaluation, name=name, number=number, rows=rows, before=before, path=path)
-            records = _finished(task)
-            if records is None:
-                records = _attack_part(task)
-                if path is not None:
-                    write_part(records, path)
-            else:
-                evaluation.report(name, len(rows))
-            before[name] = records
-        done.extend(before.values())
-    return Records.concat(done)
+    """Run every attack of the evaluation on every part of its data; return all rows, attack by attack, in the order of
+    the examples."""
+    parts = [evaluate_part(evaluation, number) for number in evaluation.parts]
+    whole = Records.concat([records for part in parts for records in part.values()])
+    if len(parts) == 1:
+        return whole
+    places = {position: row for row, position in enumerate(evaluation.images.positions.tolist())}
+    names = {name: place for place, name in enumerate((CLEAN, *evaluation.attacks))}
+    rows = [places[position] for position in whole.index.tolist()]
+    return whole.take(np.lexsort((rows, whole.frame["attack"].map(names).to_numpy())))
+
+
+def evaluate_part(evaluation: Evaluation, number: int) -> dict[str, Records]:
+    """The rows of one part by attack: those that an earlier run left, and the others computed and stored."""
+    rows = evaluation.plan.rows(number, evaluation.images.labels)
+    before: dict[str, Records] = {}
+    for place, name in enumerate((CLEAN, *evaluation.attacks)):
+        path = None if evaluation.folder is None else evaluation.folder.part(place, name, number)
+        task = _Task(evaluation=evaluation, name=name, number=number, rows=rows, before=dict(before), path=path)
+        records = _finished(task)
+        if records is None:
+            records = _attack_part(task)
+            if path is not None:
+                write_part(records, path)
+        else:
+            evaluation.report(name, len(rows))
+        before[name] = records
+    return before
 
 
 def write_part(records: Records, path: Path) -> None:
