@@ -88,9 +88,9 @@ class RecordParts:
 
     def numbers(self) -> range:
         """The numbers of the parts that the plan asks for; none where the folder has no plan."""
-        plan, examples = as_table(self.config.get("plan")), as_table(self.config.get("data")).get("examples")
-        part, parts = plan.get("part"), plan.get("parts", 0)
-        if not all(isinstance(value, int) for value in (examples, part, parts)) or part < 1:
+        plan, data = as_table(self.config.get("plan")), as_table(self.config.get("data"))
+        examples, part, parts = data.get("examples"), plan.get("part"), plan.get("parts", 0)
+        if not (isinstance(examples, int) and isinstance(part, int) and isinstance(parts, int)) or part < 1:
             return range(0)
         return range(parts or -(-examples // part))
 

@@ -61,7 +61,7 @@ def evaluate(evaluation: Evaluation) -> Records:
         return whole
     places = {position: row for row, position in enumerate(evaluation.images.positions.tolist())}
     names = {name: place for place, name in enumerate((CLEAN, *evaluation.attacks))}
-    rows = [places[position] for position in whole.index.tolist()]
+    rows = np.array([places[position] for position in whole.index.tolist()])
     return whole.take(np.lexsort((rows, whole.frame["attack"].map(names).to_numpy())))
 
 
