@@ -67,7 +67,7 @@ class AuditedModel(ModelPart):
     """The model under audit."""
 
     num_classes: Count | None = setting(None, "Outputs of the model, if not the data's classes.")
-    force: bool = setting(False, "Audit although the model's inputs are outside [0,1].")
+    force: bool = setting(False, "Audit even if the model's inputs are outside [0,1].")
     trust: bool = setting(False, "Load files that run code: programs, checkpoints that name a Python file.")
 
 
@@ -138,14 +138,14 @@ class AttackPart(Part):
         mode="audit",
     )
     eot: Count = setting(1, "Draws to average gradients over, for randomised models.")
-    seed: Seed = setting(0, "Of random starts and subsets.")
+    seed: Seed = setting(0, "Seed of random starts and subsets.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfidencePart(Part):
     """The confidence level of every interval and test."""
 
-    confidence: OpenShare = setting(0.95, "Of all intervals.")
+    confidence: OpenShare = setting(0.95, "Confidence level of all intervals.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +166,7 @@ class ResourcesPart(Part):
         None, "Examples in a batch; by default chosen for the model and device.", option="--batch-size -b"
     )
     workers: Count | None = setting(None, "Batches in flight at once on a CPU; its threads by default.")
-    device: Any = setting(None, "cpu, cuda, cuda:1, mps; by default the best there is.")
+    device: Any = setting(None, "cpu, cuda, cuda:1, mps; by default the best available.")
     amp: Amp | None = setting(None, "float16 or bfloat16 gradient passes, on a GPU; the judging model stays float32.")
     fold: bool = setting(True, "Fold batch-norm for the gradient passes.")
     shard: str | None = setting(
@@ -186,7 +186,7 @@ class OutputPart(Part):
     out: str | Path | None = setting(
         None, "Run folder; the same command resumes where it stopped.", option="--out -o", recorded=False
     )
-    overwrite: bool = setting(False, "Begin the run folder from scratch.", recorded=False)
+    overwrite: bool = setting(False, "Start from scratch, and remove the earlier run in this folder.", recorded=False)
     save_adversarial: bool = setting(
         False, "Keep the adversarial images, exact and rounded to 8 bits, in the run folder.", mode="audit"
     )
@@ -211,7 +211,12 @@ class GatePart(Part):
         mode="audit",
         recorded=False,
     )
-    confident: bool = setting(False, "Ask requirements of the interval's bound.", mode="audit", recorded=False)
+    confident: bool = setting(
+        False,
+        "Check requirements against the unfavourable end of the interval.",
+        mode="audit",
+        recorded=False,
+    )
     baseline: str | Path | None = setting(
         None,
         "Exit 1 if a class is less accurate than in this run folder, beyond chance.",

@@ -22,7 +22,7 @@ def list_(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """List what there is: attacks, models, datasets, metrics, methods, recipes, figures or studies, each in a sentence; the
+    """List what is available: attacks, models, datasets, metrics, methods, recipes, figures or studies, each in a sentence; the
     models of the zoo with what their audits found."""
     if kind not in KINDS:
         raise unknown("kind of thing", kind, KINDS)
@@ -54,7 +54,7 @@ def _show_rows(rows: list[dict[str, Any]]) -> None:
 
 
 def cite(
-    what: Annotated[list[str] | None, typer.Argument(help="Run folders, or names of attacks, methods, metrics, data sets and networks. [default: classwise itself]")] = None,
+    what: Annotated[list[str] | None, typer.Argument(help="Run folders, or names of attacks, methods, metrics, data sets and networks. Default: classwise itself.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the BibTeX into this file.")] = None,
 ) -> None:  # fmt: skip
     """Print BibTeX of what a run used: attacks, method, data, network, metrics, and classwise itself."""
@@ -69,7 +69,7 @@ def cite(
 
 
 def serve(context: typer.Context) -> None:
-    """Answer for a model over HTTP, as a black box to audit from elsewhere; see: classwise serve --help."""
+    """Serve a model over HTTP, as a black box to audit from elsewhere; see: classwise serve --help."""
     from classwise.models.serve import main
 
     main(context.args)

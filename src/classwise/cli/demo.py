@@ -21,9 +21,9 @@ RECIPES = {"standard": "desk/digits/standard", "adversarial": "desk/digits/madry
 
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Where checkpoints and run folders go.")] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option("--seed", help="Of training and attack.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of training and attack.")] = 0,
 ) -> None:
-    """Fit a small network on embedded digits, normally and adversarially, audit both and rank them. Takes a minute."""
+    """Train a small network on the embedded digits, with and without attacks, audit both and rank them. Takes a minute."""
     from classwise.published.leaderboard import leaderboard
     from classwise.show import leaderboard as board_text
     from classwise.show import terminal

@@ -41,13 +41,13 @@ def _leaderboard() -> None:
 def build(
     runs: Annotated[list[str], typer.Argument(help="Run folders of finished audits, patterns, or folders of runs such as a zoo.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the board into this folder: a page, CSV, JSON, Markdown, and a report for each model.")] = None,
-    attack: Annotated[str | None, typer.Option("--attack", "-a", help="The attack that decides. [default: each audit's headline]")] = None,
+    attack: Annotated[str | None, typer.Option("--attack", "-a", help="The attack that decides. Default: each audit's headline.")] = None,
     common: Annotated[bool, typer.Option("--common", help="Rank audits of different images together, on those that all of them saw.")] = False,
     sort: Annotated[str, typer.Option("--sort", help="Column that the terminal sorts by: worst, average, clean, cv, mcd, bottom_tenth, rank, name, training_seconds.")] = "worst",
-    confidence: Annotated[float, typer.Option("--confidence", help="Of all intervals, also of the ranks.")] = 0.95,
-    printed: Annotated[bool | None, typer.Option("--printed/--no-printed", help="Numbers printed in papers: also on the terminal, or nowhere. [default: in --out only]")] = None,
+    confidence: Annotated[float, typer.Option("--confidence", help="Confidence level of all intervals, including those of the ranks.")] = 0.95,
+    printed: Annotated[bool | None, typer.Option("--printed/--no-printed", help="Numbers printed in papers: also on the terminal, or nowhere. Default: in --out only.")] = None,
     reports: Annotated[bool, typer.Option("--reports/--no-reports", help="Write a report for each model.")] = True,
-    title: Annotated[str, typer.Option("--title", help="Of the page.")] = "Leaderboard",
+    title: Annotated[str, typer.Option("--title", help="Title of the page.")] = "Leaderboard",
     as_json: Annotated[bool, typer.Option("--json", help="Print the board as JSON.")] = False,
 ) -> None:  # fmt: skip
     """Rank audits by their worst class, with intervals of the ranks; only what is comparable is ranked together."""
@@ -78,16 +78,16 @@ def build(
 @with_options(one for name, one in settings_of(AuditConfig).items() if name in _WHERE)
 def verify(
     run: Annotated[Path, typer.Argument(help="Run folder of the submitted audit.")],
-    model: Annotated[str | None, typer.Option("--model", "-m", help="The submitted model. [default: the one the run names]")] = None,
-    data: Annotated[str | None, typer.Option("--data", "-d", help="Its data set. [default: the one the run names]")] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="The submitted model. Default: the one the run names.")] = None,
+    data: Annotated[str | None, typer.Option("--data", "-d", help="Its data set. Default: the one the run names.")] = None,
     per_class: Annotated[int, typer.Option("--per-class", help="Random images of each class to audit again.")] = 20,
-    seed: Annotated[int | None, typer.Option("--seed", help="By which images are drawn. [default: one that nobody knows]")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed for drawing the images. Default: a fresh random one.")] = None,
     tolerance: Annotated[float, typer.Option("--tolerance", help="Share of images that rounding may break here only.")] = 0.001,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write every image as CSV.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     **given: Any,
 ) -> None:  # fmt: skip
-    """Audit a random part of a submission again and compare row by row; exit 1 where it does not hold."""
+    """Audit a random part of a submission again and compare row by row; exit with code 1 if it does not hold."""
     from classwise.auditing.verify import verify as verify_run
     from classwise.core.storage import atomic_write_text
     from classwise.show import verification as shown

@@ -30,7 +30,7 @@ def reproduce(
         bool, typer.Option("--list", help="Every table and figure, and what each costs here at both scales.")
     ] = False,
 ) -> None:
-    """Make a table or figure of a paper again, the printed numbers beside the measured ones."""
+    """Reproduce a table or figure of a paper, with the printed numbers beside the measured ones."""
     from classwise.studies.reproduction import reproduce as reproductions
 
     if listed:

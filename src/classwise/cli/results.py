@@ -26,7 +26,7 @@ _GATE = {name: escape(one.text) for name, one in settings_of(AuditConfig).items(
 _GROUP = (
     "Runs of one method with several seeds: NAME=FOLDERS, such as trades='runs/trades-*' or trades=a,b; repeatable."
 )
-_CONTROL = "The group the others are compared with. [default: the first]"
+_CONTROL = "The group the others are compared with. Default: the first."
 _PAIR = (
     "Which runs of two groups are pairs: by name or position, none, or auto (by name where every run has a partner)."
 )
@@ -34,9 +34,9 @@ _PAIR = (
 
 def show(
     run: Annotated[Path, typer.Argument(help="Run folder of a finished audit, search or repair.")],
-    attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack. [default: the headline one]")] = None,
+    attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack. Default: the headline one.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Show every class, however many there are.", rich_help_panel=_CLASSES)] = False,
-    sort: Annotated[str | None, typer.Option("--sort", help="Order of the classes: robust, clean, drop (clean − robust), n, p_worst, class (by name) or data. [default: the weakest first]", rich_help_panel=_CLASSES)] = None,
+    sort: Annotated[str | None, typer.Option("--sort", help="Order of the classes: robust, clean, drop (clean − robust), n, p_worst, class (by name) or data. Default: the weakest first.", rich_help_panel=_CLASSES)] = None,
     classes: Annotated[list[str] | None, typer.Option("--class", help="Only this class, under every attack and with what it is misclassified as; repeatable.", rich_help_panel=_CLASSES)] = None,
     metric: Annotated[list[str] | None, typer.Option("--metric", help="Show this metric too: a name, or mine.py:gini; repeatable.")] = None,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the class table as CSV.", rich_help_panel=_OUTPUT)] = None,
@@ -95,20 +95,20 @@ def merge(
 
 def compare(
     runs: Annotated[list[Path] | None, typer.Argument(help="Run folders of finished audits.")] = None,
-    base: Annotated[str | None, typer.Option("--base", help="The run the others are compared with. [default: the first]")] = None,
+    base: Annotated[str | None, typer.Option("--base", help="The run the others are compared with. Default: the first.")] = None,
     group: Annotated[list[str] | None, typer.Option("--group", "-g", help=_GROUP, rich_help_panel=_SEEDS)] = None,
     control: Annotated[str | None, typer.Option("--control", help=_CONTROL, rich_help_panel=_SEEDS)] = None,
     pair: Annotated[str, typer.Option("--pair", help=_PAIR, rich_help_panel=_SEEDS)] = "auto",
     plan: Annotated[str | None, typer.Option("--plan", help="The differences that 3, 5 and 10 seeds would find, for a standard deviation over seeds, such as 0.01, and one over images: 0.01,0.005.", rich_help_panel=_SEEDS)] = None,
-    attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack. [default: the headline one]")] = None,
-    confidence: Annotated[float | None, typer.Option("--confidence", help="Of all intervals. [default: the base's]")] = None,
+    attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack. Default: the headline one.")] = None,
+    confidence: Annotated[float | None, typer.Option("--confidence", help="Confidence level of all intervals. Default: that of the base.")] = None,
     columns: Annotated[str | None, typer.Option("--columns", help="The numbers to compare, such as clean,average,worst,cv; of groups any metric.", rich_help_panel=_OUTPUT)] = None,
     name: Annotated[list[str] | None, typer.Option("--name", help="What to call a run, group, class or column: OLD=NEW; repeatable.", rich_help_panel=_OUTPUT)] = None,
     form: Annotated[str, typer.Option("--format", "-f", help="table, csv, latex, markdown or json.", rich_help_panel=_OUTPUT)] = "table",
     by_class: Annotated[bool, typer.Option("--by-class", help="For csv, latex and markdown: the table by class.", rich_help_panel=_OUTPUT)] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it into this file.", rich_help_panel=_OUTPUT)] = None,
 ) -> None:  # fmt: skip
-    """Compare audits, or groups of them over training seeds: who is better, in which classes, beyond chance or not."""
+    """Compare audits, or groups of them over training seeds: which is better, for which classes, and whether beyond chance."""
     from classwise.core.storage import atomic_write_text
     from classwise.show import comparison as of_runs
     from classwise.show import group_comparison as of_groups
@@ -193,7 +193,7 @@ def figure(
     group: Annotated[list[str] | None, typer.Option("--group", "-g", help=_GROUP, rich_help_panel=_SEEDS)] = None,
     control: Annotated[str | None, typer.Option("--control", help=_CONTROL, rich_help_panel=_SEEDS)] = None,
     pair: Annotated[str, typer.Option("--pair", help=_PAIR, rich_help_panel=_SEEDS)] = "auto",
-    attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack, for figures of one. [default: the headline one]")] = None,
+    attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack, for figures of one. Default: the headline one.")] = None,
     width: Annotated[str | None, typer.Option("--width", help="column, page, slide, or a number of points.", rich_help_panel=_OUTPUT)] = None,
     change: Annotated[list[str] | None, typer.Option("--set", "-s", help="An option of the figure: key=value; repeatable.")] = None,
 ) -> None:  # fmt: skip
@@ -228,16 +228,16 @@ def report(
     group: Annotated[list[str] | None, typer.Option("--group", "-g", help=_GROUP, rich_help_panel=_SEEDS)] = None,
     control: Annotated[str | None, typer.Option("--control", help=_CONTROL, rich_help_panel=_SEEDS)] = None,
     pair: Annotated[str, typer.Option("--pair", help=_PAIR, rich_help_panel=_SEEDS)] = "auto",
-    name: Annotated[list[str] | None, typer.Option("--name", help="What to call the runs, one for each; repeatable. [default: the folders' names]", rich_help_panel=_OUTPUT)] = None,
-    title: Annotated[str | None, typer.Option("--title", help="Of the page.", rich_help_panel=_OUTPUT)] = None,
-    note: Annotated[str, typer.Option("--note", help="A note of yours below the title.", rich_help_panel=_OUTPUT)] = "",
+    name: Annotated[list[str] | None, typer.Option("--name", help="What to call the runs, one for each; repeatable. Default: the folders' names.", rich_help_panel=_OUTPUT)] = None,
+    title: Annotated[str | None, typer.Option("--title", help="Title of the page.", rich_help_panel=_OUTPUT)] = None,
+    note: Annotated[str, typer.Option("--note", help="A note to show below the title.", rich_help_panel=_OUTPUT)] = "",
     require: Annotated[list[str] | None, typer.Option("--require", help="Show whether this holds, such as worst>=0.25; repeatable.", rich_help_panel=_GATED)] = None,
-    confident: Annotated[bool, typer.Option("--confident", help="Ask requirements of the interval's bound.", rich_help_panel=_GATED)] = False,
-    base: Annotated[str | None, typer.Option("--base", help="The run the others are compared with. [default: the first]")] = None,
+    confident: Annotated[bool, typer.Option("--confident", help="Check requirements against the unfavourable end of the interval.", rich_help_panel=_GATED)] = False,
+    base: Annotated[str | None, typer.Option("--base", help="The run the others are compared with. Default: the first.")] = None,
     images: Annotated[bool, typer.Option("--images/--no-images", help="Show the images that flipped, where an audit kept them.", rich_help_panel=_OUTPUT)] = True,
     metric: Annotated[list[str] | None, typer.Option("--metric", help="Show this metric too: a name, or mine.py:gini; repeatable.")] = None,
 ) -> None:  # fmt: skip
-    """Make one self-contained page of run folders, to look at in any browser, offline."""
+    """Write a self-contained HTML report of run folders, which opens in any browser, offline."""
     from classwise.show.page import page
 
     room = {} if images else {"image_bytes": 0}

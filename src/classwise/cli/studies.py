@@ -41,17 +41,17 @@ class Common:
 
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder; the same command resumes where it stopped. [default: runs/NAME]"),
+        typer.Option("--out", "-o", help="Folder; the same command resumes where it stopped. Default: runs/NAME."),
     ] = None
     root: Annotated[
-        Path | None, typer.Option("--root", help="Where data sets are. [default: data]", rich_help_panel=_USED)
+        Path | None, typer.Option("--root", help="Where data sets are. Default: data.", rich_help_panel=_USED)
     ] = None
     download: Annotated[
         bool, typer.Option("--download", help="Download data sets that are not there.", rich_help_panel=_USED)
     ] = False
     device: Annotated[
         str | None,
-        typer.Option("--device", help="cpu, cuda, mps. [default: the best there is]", rich_help_panel=_RESOURCES),
+        typer.Option("--device", help="cpu, cuda, mps; by default the best available.", rich_help_panel=_RESOURCES),
     ] = None
     trust: Annotated[
         bool,
@@ -73,7 +73,7 @@ class Common:
     ] = 1
     cpus: Annotated[
         int | None,
-        typer.Option("--cpus", help="CPU cores for each job. [default: shared evenly]", rich_help_panel=_RESOURCES),
+        typer.Option("--cpus", help="CPU cores for each job. Default: shared evenly.", rich_help_panel=_RESOURCES),
     ] = None
     gpus: Annotated[
         float, typer.Option("--gpus", help="GPUs for each job (ray, slurm).", rich_help_panel=_RESOURCES)
@@ -94,7 +94,7 @@ class Common:
         Path | None,
         typer.Option(
             "--pool",
-            help="A folder of jobs that studies share: what one has trained another need not.",
+            help="A folder of jobs that studies share: a model trained by one study is reused by the others.",
             rich_help_panel=_USED,
         ),
     ] = None
@@ -106,10 +106,8 @@ class Common:
             rich_help_panel=_USED,
         ),
     ] = True
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the jobs and about how long each takes, and leave.")
-    ] = False
-    progress: Annotated[bool | None, typer.Option("--progress/--no-progress", help="[default: on a terminal]")] = None  # fmt: skip
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the jobs with estimated times, and exit.")] = False
+    progress: Annotated[bool | None, typer.Option("--progress/--no-progress", help="Show progress; by default on a terminal.")] = None  # fmt: skip
 
     @property
     def environment(self) -> Environment:
@@ -156,7 +154,7 @@ def study(
     name: Annotated[str, typer.Argument(help="Which study; see: classwise list studies.")],
     common: Common,
 ) -> None:
-    """Do a study: its trainings and audits, then its tables, figures and verdicts.
+    """Run a study: its trainings and audits, then its tables, figures and verdicts.
 
     A study's own options come with it: --model, --recipe, --set, --per-class, --attack, … See: classwise study NAME
     --help.

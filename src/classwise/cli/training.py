@@ -19,7 +19,7 @@ from classwise.training.options import SETTINGS, Options
 def train(
     recipe: Annotated[str | None, typer.Argument(help="A recipe's file, or the name of a shipped one, e.g. cifar10/trades. Without one, --method, --model and --data say what to train.")] = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Resume the training in this run folder, by its own recipe where none is given.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the whole recipe, defaults included, and leave.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the whole recipe, including defaults, and exit.")] = False,
     **given: Any,
 ) -> None:  # fmt: skip
     """Train a model by a recipe or by a method, and watch the robustness of each class while it trains."""
@@ -60,14 +60,14 @@ def pseudo_label(
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write, for data.extra of a recipe.")],
     weights: Annotated[Path | None, typer.Option("--weights", "-w", help="Weights for the model.")] = None,
     threshold: Annotated[float, typer.Option("--threshold", help="Leave images unlabelled (-1) below this probability.")] = 0.0,
-    root: Annotated[Path | None, typer.Option("--root", help="Where data sets are. [default: data]")] = None,
+    root: Annotated[Path | None, typer.Option("--root", help="Where data sets are. Default: data.")] = None,
     split: Annotated[str, typer.Option("--split", help="Which split of the data set.")] = "train",
     limit: Annotated[int | None, typer.Option("--limit", help="At most this many images.")] = None,
     num_classes: Annotated[int | None, typer.Option("--num-classes", help="Outputs of the model, if not the data's classes.")] = None,
-    device: Annotated[str | None, typer.Option("--device", help="[default: the best there is]")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="cpu, cuda, mps; by default the best available.")] = None,
     trust: Annotated[bool, typer.Option("--trust", help="Load files that run code: programs, checkpoints that name a Python file.")] = False,
 ) -> None:  # fmt: skip
-    """Label images by a model's answers, for robust self-training (rst)."""
+    """Label images with a model's predictions, for robust self-training (rst)."""
     from classwise.auditing.inputs import module_of
     from classwise.core.trust import trusting
     from classwise.data import load

@@ -16,8 +16,8 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_FOLDER = typer.Option("--zoo", help="The folder of the zoo. [default: the one in use, see docs/zoo.md]")
-_ROOT = typer.Option("--root", help="Where data sets are. [default: data]")
+_FOLDER = typer.Option("--zoo", help="The folder of the zoo. Default: the one in use, see docs/zoo.md.")
+_ROOT = typer.Option("--root", help="Where data sets are. Default: data.")
 
 
 @app.command()
@@ -52,13 +52,13 @@ def add(
 
 @app.command()
 def check(
-    names: Annotated[list[str] | None, typer.Argument(help="Which models. [default: all]")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Which models. Default: all.")] = None,
     audit: Annotated[bool, typer.Option("--audit", help="Also audit some images again and compare the rows.")] = False,
     per_class: Annotated[int, typer.Option("--per-class", help="How many images of each class.")] = 10,
     zoo: Annotated[Path | None, _FOLDER] = None,
     root: Annotated[Path | None, _ROOT] = None,
 ) -> None:  # fmt: skip
-    """Check the digests of all files, that every model loads, and that its audits are of it; exit 1 where not."""
+    """Check the digests of all files, that every model loads, and that its audits belong to it; exit with code 1 otherwise."""
     from classwise.models.zoo import in_folder, open_zoo
     from classwise.zoo import checking
 

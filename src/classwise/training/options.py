@@ -32,7 +32,7 @@ _SHARED = {
     "model": "", "weights": "Weights to start from: fine-tuning.", "normalize": "", "trust": "",
     "data": "", "limit": "", "per_class": "", "root": "", "split": "Which split to train on; train by default.", "download": "",
     "eps": "Radius, with pixels in [0,1]; 8/255 by default.", "norm": "",
-    "seed": "Of initial weights, batches and attacks; 0 by default.",
+    "seed": "Seed of initial weights, batches and attacks; 0 by default.",
     "device": "", "out": "", "overwrite": "", "progress": "",
 }
 
@@ -45,7 +45,7 @@ class TrainingPart(Part):
     method: Any = setting(None, "Training method, e.g. wat or trades:beta=3; see classwise list methods.", also="Or a Method.")
     teacher: Any = setting(None, "Trained model to distil, for methods that need one: a checkpoint, or a model spec.", also="Or an nn.Module.")
     teacher_clean: Any = setting(None, "The accurate second teacher of methods that have one.", also="Or an nn.Module.")
-    epochs: Count | None = setting(None, "How often every image is trained on.")
+    epochs: Count | None = setting(None, "Number of epochs.")
     batch: Count | None = setting(None, "Examples in a batch.")
     lr: Positive | None = setting(None, "Learning rate of the optimiser.")
     changes: Sequence[str] = setting((), "Change any setting of the recipe: train.clip=1; repeatable.", option="--set -s", takes=list[str])
