@@ -69,7 +69,7 @@ def test_each_change_is_a_line_where_there_is_no_bar(tmp_path: Path) -> None:
     lines = [line for line in told if "on the calibration images" in line]
     assert lines[0].startswith("unchanged: worst class ")
     assert lines[1].startswith("change 1 of at most ")
-    assert told[-1] == "auditing the model before and after on the images that judge"
+    assert told[-1] == "auditing the model before and after on the judging images"
     quiet: list[str] = []
     config = RepairConfig.of(model=Rows(), data=images(), attacks="pgd-5", eps=EPS, rounds=2, progress=False)
     repair_by(config, say=quiet.append)

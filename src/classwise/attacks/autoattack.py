@@ -1,4 +1,4 @@
-"""AutoAttack (Croce and Hein, ICML 2020): four attacks with no setting to choose, each on what the others left.
+"""AutoAttack (Croce and Hein, ICML 2020): four attacks with nothing to tune, each on the survivors of those before.
 
 standard  apgd_ce, apgd_t, fab_t, square
 plus      apgd_ce, apgd_dlr and fab with five restarts, square, apgd_t, fab_t

@@ -1,4 +1,4 @@
-"""PGD away from the model's own clean answer: the inner attack of TRADES (Zhang et al., ICML 2019) and its family.
+"""PGD away from the model's clean prediction: the inner attack of TRADES (Zhang et al., ICML 2019) and its family.
 
     x_0     = x + 0.001·N(0,1)
     x_{t+1} = Π(x_t + α · sign ∇_{x'} KL(p(x) ‖ p(x_t)))          (for l2: ∇/‖∇‖₂ instead of the sign)

@@ -1,4 +1,4 @@
-"""Random points of the ball: no gradient, no queries of use. A floor that every real attack must pass.
+"""Random points of the ball, without gradients: a baseline that every real attack must beat.
 
 x'_k = Π(x + ε · u_k),   k = 1…draws,    u_k uniform in the ball, or random corners (linf) / the sphere (l2)
 """

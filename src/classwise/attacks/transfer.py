@@ -1,4 +1,4 @@
-"""A transfer attack: points crafted on other models, tried on this one without a question asked before.
+"""A transfer attack: adversarial examples crafted on other models and tried on this one, without querying it first.
 
     x'_k = attack(surrogate_k, x, y, ε),    k = 1…K
 

@@ -50,7 +50,7 @@ def find_worst(
     """Find the class of lowest robust accuracy, attacking only as many images as that takes.
 
     With probability at least `confidence`, over the random order in which images are attacked, the classes reported
-    hold every class whose robust accuracy on *all* the images given is the lowest, as a full audit with the same
+    include every class whose robust accuracy on *all* the images given is the lowest, as a full audit with the same
     attack and seed would find it.
 
     An image is robust if no point tried breaks it (protocol "any"). Of several attacks the worst case counts: each sees

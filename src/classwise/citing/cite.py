@@ -10,7 +10,7 @@ from classwise.core.errors import UserError
 
 
 def cite(*what: str | Path) -> str:
-    """BibTeX of classwise and of everything that is named: run folders, or names such as ``"pgd-20"`` and ``"trades"``.
+    """BibTeX of classwise and of everything named: run folders, or names such as ``"pgd-20"`` and ``"trades"``.
 
     A comment before each entry says what it is for. Nothing named gives the entry of classwise alone.
     """

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class UserError(ValueError):
-    """Something the caller gave is wrong; the command line prints it without a traceback."""
+    """An invalid input; the message says what was expected and what to do. The command line adds no traceback."""
 
 
 class Unfinished(UserError):

@@ -9,7 +9,7 @@
     search      records/*.parquet; worst.json and worst.csv, written at the end
     training    last.pt, next.pt, previous.pt, best.pt, epochs/0014.pt   checkpoints (`training.checkpoint`)
                 history.csv          one row per epoch              remarks.json   written at the end
-    repair      before/, after/      ordinary audits of the model as it was and as it is, on the images that judge
+    repair      before/, after/      ordinary audits of the model as it was and as it is, on the judging images
                 rounds/03/           an audit of each change tried, on the calibration images; change.npz: the change
                 margins/*.npz        of the unchanged model, from which biases are proposed
                 best.pt (best.toml: of a black box)   the repaired model      repair.json, tables/*.csv   at the end

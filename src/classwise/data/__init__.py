@@ -88,10 +88,10 @@ def flips(spec: str) -> bool | None:
 def load(spec: str, root: str | Path | None = None, split: str = "test", download: bool = False) -> Images:
     """The images a spec names, such as ``cifar10``, ``folder:resize=32,crop=32`` or ``mine.py:load``.
 
-    Any spec may also ask for ``per_class=100``, so many of each class, and then for ``exclude=[cat, dog]``, without
-    these classes and the others renumbered: in that order, so that what is drawn of one class depends on no other.
+    Any spec also takes ``per_class=100``, so many images of each class, and ``exclude=[cat, dog]``, which leaves these
+    classes out and renumbers the others. Images are drawn first, so the draw of one class does not depend on others.
     root: the folder that holds the data, ``data`` by default.
-    download: fetch what is not there.
+    download: download files that are missing.
     """
     name, given = specs.split(spec)
     options = {key: value for key, value in given.items() if key not in _VIEWS}

@@ -1,4 +1,4 @@
-"""IAD-I, introspective adversarial distillation (Zhu et al., ICLR 2022): a teacher is believed as far as it is robust.
+"""IAD-I, introspective adversarial distillation (Zhu et al., ICLR 2022): a teacher is trusted as far as it is robust.
 
     x' = PGD(x; CE)        min_θ  (1/B) Σ w_y [ KL(p_T(x) ‖ p(x')) + (1 − α_i) KL(p(x) ‖ p(x')) ],   α_i = p_T(y|x'_i)^γ
 

@@ -1,4 +1,4 @@
-"""WAT, worst-class adversarial training (Li and Liu, AAAI 2023): TRADES, classes weighted by an opponent.
+"""WAT, worst-class adversarial training (Li and Liu, AAAI 2023): TRADES with class weights that an opponent chooses.
 
     min_θ  Σ_{k=1..K} w_k L_k(θ) + w_0 L_0(θ),      w_k = exp(η Σ_τ V_k^τ) / Σ_{j=0..K} exp(η Σ_τ V_j^τ)        (11, 12)
 

@@ -1,4 +1,4 @@
-"""Whether errors stay inside superclasses more than chance would have it.
+"""Whether errors stay inside superclasses more often than expected by chance.
 
     inside = Σ_{i≠j, g(i)=g(j)} N_ij / Σ_{i≠j} N_ij          chance = Σ_i E_i (s_i − 1)/(C − 1) / Σ_i E_i
 

@@ -1,4 +1,4 @@
-"""Whether classes are confused with each other more mutually than chance would have it.
+"""Whether classes are confused with each other more mutually than expected by chance.
 
 The symmetry s of the confusion (`metrics.symmetry`) has no natural zero: of errors spread evenly most are answered, of
 a few large confusions hardly any. It is compared with the symmetry expected if each class were misclassified without

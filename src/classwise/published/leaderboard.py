@@ -30,8 +30,8 @@ def leaderboard(
     runs: run folders of audits, patterns such as ``runs/*``, folders of runs (a zoo), or audits by name.
     attack: the rows that decide, such as "pgd-20"; by default each audit's headline.
     common: rank audits that differ only in their images together, on the images that all of them saw.
-    confidence: of all intervals, also of the ranks.
-    printed: whether the papers' printed worst classes stand beside the divisions they are of.
+    confidence: level of all intervals, including those of the ranks.
+    printed: whether to list the worst-class accuracies that papers print beside the divisions they belong to.
     """
     found = (
         [submissions.submission(name, audit) for name, audit in runs.items()]

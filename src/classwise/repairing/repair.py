@@ -84,7 +84,7 @@ def repair_by(config: RepairConfig, say: Callable[[str], None] = lambda text: No
             scores = [inputs.goal.score(trial.accuracy) for trial in trials]
             chosen = inputs.goal.choose(scores)
             repaired = changed(inputs.model, layer, trials[chosen].change)
-        told("auditing the model before and after on the images that judge")
+        told("auditing the model before and after on the judging images")
         return _judged(inputs, run, trials, chosen, repaired, layer, begin)
 
 
@@ -113,7 +113,7 @@ def _judged(
     layer: LastLayer | None,
     begin: float,
 ) -> RepairResult:
-    """Write the repaired model, and audit it and the model as it was on the images that judge."""
+    """Write the repaired model, and audit it and the model as it was on the judging images."""
     config, attacks = inputs.config, inputs.config.judging.judge_attacks
     change, names = trials[chosen].change, trials[chosen].robust.class_names
     best: Path | None = None

@@ -61,7 +61,7 @@ class Audit:
 
     @property
     def headline(self) -> str:
-        """The rows that answer "how robust": the attack if there is one, the worst case over them if several."""
+        """The main result: the attack if there is only one, the worst case over all of them if there are several."""
         return self.attacks[0] if len(self.attacks) == 1 else WORST_CASE if self.attacks else CLEAN
 
     def rows(self, attack: str | None = None) -> Records:

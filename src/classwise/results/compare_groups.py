@@ -164,7 +164,7 @@ def compare_groups(
     groups: for each name run folders, a pattern such as ``runs/trades-*``, or audits by name; two or more runs each,
         all of the same examples.
     attack, confidence: as in `compare`. columns: the metrics, of which `clean` is the mean accuracy of the classes
-        without an attack. Every metric is a question of its own to each group, and all are corrected for together.
+        without an attack. Every metric of every group is a test of its own, and all are corrected together.
     pair: "name" pairs runs whose folders differ from the others of their group in the same way, "position" in the order
         given, "none" compares the groups as independent; "auto" pairs by name where every run has a partner.
     """

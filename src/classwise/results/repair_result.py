@@ -28,9 +28,9 @@ BEFORE, AFTER = "before", "after"
 
 @dataclass(frozen=True, kw_only=True)
 class RepairResult:
-    """A repair, and what came of it.
+    """The result of a repair.
 
-    before and after: audits on the images that judge. rounds: a row for each change tried, by its accuracies on the
+    before and after: audits on the judging images. rounds: a row for each change tried, by its accuracies on the
     calibration images; see `tried`. by_round: a row for each change and class. chosen: the number of the change taken.
     bias: what is added to each class's logit, and norms: by what the norm of its weights was multiplied.
     settings: what was asked for. remarks: what to know about the numbers. command: audits the repaired model.
@@ -69,7 +69,7 @@ class RepairResult:
         return next((path for path in (run.best, run.best_box) if path.is_file()), None)
 
     def by_class(self) -> pd.DataFrame:
-        """One row per class, on the images that judge.
+        """One row per class, on the judging images.
 
         class, n, before and after with low and high each, difference with difference_low and difference_high, p and
         p_holm of the paired test, change ("gained", "lost" or ""), clean_before, clean_after, confused_with and
@@ -98,7 +98,7 @@ class RepairResult:
         )
 
     def judged(self) -> dict[str, dict[str, Any]]:
-        """Worst class, average and clean average before and after, with intervals, on the images that judge."""
+        """Worst class, average and clean average before and after, with intervals, on the judging images."""
         return {BEFORE: _numbers(self.before), AFTER: _numbers(self.after)}
 
     def calibrated(self) -> dict[str, dict[str, float]]:
@@ -142,7 +142,7 @@ class RepairResult:
         return list(found.values())
 
     def sentences(self) -> list[str]:
-        """What came of it, in words."""
+        """The result in words."""
         judged, test = self.judged(), self.test()["worst_before"]
         old, new = judged[BEFORE], judged[AFTER]
         if self.chosen == 0:

@@ -24,7 +24,7 @@ def show(result: RepairResult, console: Console | None = None, choice: Choice | 
     console, choice = console or Console(), choice or Choice()
     table = choice.arranged(result.by_class(), columns=_SORTED_BY)
     shown = class_text(table, level(result.confidence))
-    console.print(Text(f"Robust accuracy by class under {result.after.headline}, on images that judge", "italic"))
+    console.print(Text(f"Robust accuracy by class under {result.after.headline}, on the judging images", "italic"))
     for piece in tables.terminal(shown, _WORDS, console.width, most=choice.most(len(shown))):
         console.print(piece)
     beyond = f"* beyond chance: paired test, Holm-corrected over the classes, p < {alpha(result.confidence)}"

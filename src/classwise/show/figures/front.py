@@ -1,7 +1,7 @@
 """The trade of a repair: average against worst class of every change tried, the one taken marked.
 
 Each change is a point on the calibration images, with both confidence intervals; the line joins those that no other
-exceeds in both. Diamonds are the model before and after on the images that judge, which were not fitted on.
+exceeds in both. Diamonds are the model before and after on the judging images, which were not fitted on.
 """
 
 from __future__ import annotations
