@@ -11,7 +11,7 @@ import torch
 from by_hand import NAMES, assert_same_loss, terms
 
 from classwise.core.errors import UserError
-from classwise.methods.csl import Csl, class_cosine
+from classwise.methods.csl import Csl, mean_cosine
 from classwise.methods.trades import Trades
 
 SUPPORT = (10, 10, 20)
@@ -140,7 +140,7 @@ def test_the_loss_with_its_regulariser(labels):
 
 
 def test_one_class_alone_has_no_cosine():
-    assert float(class_cosine(torch.tensor([[1.0, 2.0], [3.0, 1.0]]), torch.tensor([1, 1]))) == 0
+    assert float(mean_cosine(torch.tensor([[0.0, 0.0], [2.0, 1.5]]), torch.tensor([0, 2]))) == 0
 
 
 # ---- targeted training -------------------------------------------------------------------------------------------

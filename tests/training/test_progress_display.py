@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from rich.console import Console
 
 from classwise.core.meta import AttackInfo, Meta
@@ -65,7 +66,7 @@ def test_in_a_pipe_there_is_a_line_per_epoch_and_the_tracker_gets_its_row() -> N
     display = ProgressDisplay(epochs=4, attacks=["pgd"], tracker=tracker, console=out)
     with display.running():
         display.begin_epoch(1, 10, 0)
-        display.step(0.5)
+        display.step(torch.tensor([0.5]))
         with display.validating(4) as report:
             report("pgd", 4)
         display.epoch(TrainingState(method_state={}, history=[ROW]), valid())
@@ -106,7 +107,7 @@ def test_on_a_terminal_there_are_a_bar_and_the_classes_of_the_last_validation() 
     display = ProgressDisplay(epochs=4, attacks=["pgd"], show=True, console=out)
     with display.running():
         display.begin_epoch(1, 10, 3)
-        display.step(0.5)
+        display.step(torch.tensor([0.5]))
         display.epoch(TrainingState(method_state={}, history=[ROW]), valid())
     assert "epoch 2 of 4" in text.getvalue()
     assert "4/10" in text.getvalue()

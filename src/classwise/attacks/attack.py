@@ -159,11 +159,18 @@ def final_point(rows: Rows, seeking: bool = False) -> Tensor:
     return choose(found, rows["x_best"], rows["x"])
 
 
-def run(attack: Attack, model: Model, rows: Rows, ball: Ball, observe: Callable[[Rows], None] | None = None) -> Rows:
-    """The rows at the end of the attack. observe: called with them after every step."""
+def run(
+    attack: Attack,
+    model: Model,
+    rows: Rows,
+    ball: Ball,
+    observe: Callable[[Rows], None] | None = None,
+    everywhere: Callable[[Tensor], bool] = bool,
+) -> Rows:
+    """The rows at the end of the attack. observe: called with them after every step. everywhere: see `craft`."""
     rows = attack.begin(model, rows, ball)
     for _ in range(attack.steps):
-        if finished(rows, attack.steps).all():
+        if "done" in rows and everywhere(finished(rows, attack.steps).all()):
             break
         rows = attack.advance(model, rows, ball)
         if observe is not None:
@@ -223,12 +230,14 @@ def craft(
     key: Tensor | None = None,
     columns: Rows | None = None,
     observe: Callable[[Rows], None] | None = None,
+    everywhere: Callable[[Tensor], bool] = bool,
 ) -> Tensor:
     """The plain call: adversarial examples for one batch, the point the attack ends with for every example.
 
     eps: one radius per example, instead of the threat's. Random numbers come from each example's `key` where keys are
     given, else from the generator. columns: what else the attack is to know of each example, such as pgd's `target`.
     observe: called with the rows after every step; their `logits` are those of the point that the step began at.
+    everywhere: whether something holds for all batches that are attacked side by side and end together.
 
     Of several restarts the one kept is a misclassified one if there is any, and among those the one of largest
     cross entropy. The model's train/eval mode is the caller's business.
@@ -240,7 +249,7 @@ def craft(
     for restart in range(attack.restarts):
         keys = rng.keys_from(generator, len(x), x.device) if key is None else rng.keys(restart, key)
         rows = {**initial_rows(x, y, radius, keys, restart), **(columns or {})}
-        point = final_point(run(attack, model, rows, ball, observe))
+        point = final_point(run(attack, model, rows, ball, observe, everywhere))
         if attack.restarts == 1:
             return point
         with torch.no_grad():

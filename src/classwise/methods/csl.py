@@ -14,10 +14,10 @@ default of all. The paper's two scenarios: all classes are to be equal, or one c
 is raised, and all others stay 1: ā becomes the best class's accuracy, and the rules read w ← w·exp(η (a_best − a_c)),
 w = a_best / max(a_c, floor), and φ ← min(limit, max(0, φ + η (a_best − a_c − τ))) with w = 1 + Cφ.
 
-Regulariser: z̄_c is the average adversarial logit vector of class c in the batch (in each process's part of it); a class
-absent from the batch is in no pair, and without two classes the term is 0. Targeted training: x' comes from PGD towards
-another class and the label stays y. "weakest" is the paper's: the critical class, else the one of lowest a_c, is every
-other class's target; its own images, and all before there are accuracies, are attacked as in TRADES.
+Regulariser: z̄_c is the average adversarial logit vector of class c in the batch, over all processes that share it; a
+class absent from the batch is in no pair, and without two classes the term is 0. Targeted training: x' comes from PGD
+towards another class and the label stays y. "weakest" is the paper's: the critical class, else the one of lowest a_c,
+is every other class's target; its own images, and all before there are accuracies, are attacked as in TRADES.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from torch import Tensor, nn
 from classwise.attacks.pgd import Pgd
 from classwise.core.records import CLEAN, WORST_CASE, Records
 from classwise.core.spec import NonNegative, PositiveShare
+from classwise.core.threat import choose
+from classwise.methods.batch_classes import of_class_means
 from classwise.methods.frl_rw import Excess, Limit, ascend, class_weights
 from classwise.methods.method import Batch, Loss, State, by_class, craft, require_validation
 from classwise.methods.trades import Trades
@@ -72,15 +74,20 @@ class Csl(Trades):
             return super().attack(model, batch, state)
         target = aim if self.target == "weakest" else self.target
         x_adv = craft(self.pgd(Pgd, target=target), self.attacked(model, batch), batch, state)
-        if self.target == "weakest" and (own := batch.y == aim).any():
-            x_adv[own] = super().attack(model, batch.take(own), state)
+        own = batch.y == aim
+        if self.target != "weakest" or (self.mode == "eval" and not own.any()):
+            return x_adv
+        if self.mode == "train":  # where batch-norm sees the whole batch, and every process makes the same passes
+            return choose(own, super().attack(model, batch, state), x_adv)
+        x_adv[own] = super().attack(model, batch.take(own), state)
         return x_adv
 
     def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
         found = super().loss(model, batch, state)
         if not self.cosine:
             return found
-        return found._replace(value=found.value + self.cosine * class_cosine(found.logits, batch.y))
+        term = of_class_means(mean_cosine, found.logits, batch, len(state["weight"]))
+        return found._replace(value=found.value + self.cosine * term)
 
     def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:
         if self.source == "valid":
@@ -117,10 +124,9 @@ class Csl(Trades):
         return by_class({str(self.critical): 1.0}, class_names, "critical", otherwise=0.0)
 
 
-def class_cosine(z: Tensor, y: Tensor) -> Tensor:
+def mean_cosine(means: Tensor, counts: Tensor) -> Tensor:
     """The mean cosine between the average logit vectors of two classes, over all pairs of classes in the batch."""
-    member = F.one_hot(torch.unique(y, return_inverse=True)[1]).to(z)
-    mean = F.normalize(member.T @ z / member.sum(0)[:, None], dim=1)
+    mean = F.normalize(means[counts > 0], dim=1)
     pairs = len(mean) * (len(mean) - 1)
     similarity = mean @ mean.T
     return (similarity.sum() - similarity.diagonal().sum()) / max(pairs, 1)

@@ -3,12 +3,12 @@
     H = {i: x_i is misclassified after s steps of PGD on CE};     x'_i for i in H: the attack goes on to its last step
     min_θ  (1/|H|) Σ_{i ∈ H} w_y CE(z(x'_i), y_i)
 
-PGD training (`madry`) until `begin` epochs are done. Only the images of H go through the network in train mode; where a
-process has fewer than two of them all its images do, those outside H without a loss. A batch with an empty H has the
-loss 0. s = 3 of ten steps, weights of 1 in H (the paper's abstract speaks of re-weighting, which is commented out) and
-the beginning with the 50th of 120 epochs are the official code's. The training records of a dropped image are those of
-the point after step s, from the network in eval mode; their column `kept` is 1 in H and 0 elsewhere. With several
-processes |H| is that of the whole batch.
+PGD training (`madry`) until `begin` epochs are done. Only the images of H go through the network in train mode; where
+batch-norm would see fewer than two, or a process has none, all images do, those outside H without a loss. A batch with
+an empty H has the loss 0. s = 3 of ten steps, weights of 1 in H (the paper's abstract speaks of re-weighting, which is
+commented out) and the beginning with the 50th of 120 epochs are the official code's. The training records of a dropped
+image are those of the point after step s, from the network in eval mode; their column `kept` is 1 in H and 0 elsewhere.
+With several processes |H| is that of the whole batch.
 """
 
 from __future__ import annotations
@@ -58,14 +58,26 @@ class Ham(Madry):
         with torch.no_grad():
             kept = attacked(x_adv).argmax(1) != batch.y
         batch.columns[_KEPT] = kept.to(batch.eps)
-        if kept.any() and self.check < self.steps:
-            onwards = self.pgd(_Onwards, steps=self.steps - self.check)
+        if self.check == self.steps:
+            return x_adv
+        onwards = self.pgd(_Onwards, steps=self.steps - self.check)
+        if self.mode == "train":
+            passed = self._passed(kept, batch)
+            further = craft(onwards, attacked, batch.take(passed), state, columns={"begun": x_adv[passed]})
+            x_adv[kept] = further[kept[passed]]
+        elif kept.any():
             x_adv[kept] = craft(onwards, attacked, batch.take(kept), state, columns={"begun": x_adv[kept]})
         return x_adv
 
+    def _passed(self, kept: Tensor, batch: Batch) -> Tensor:
+        """Which images go through the network in train mode: those of H, or all where batch-norm would see fewer than
+        two, or a process has none."""
+        together = batch.normed_together(kept.sum())
+        return kept if kept.any() and together > 1 else torch.ones_like(kept)
+
     def loss(self, model: nn.Module, batch: Batch, state: State) -> Loss:
         kept = batch.columns.get(_KEPT, torch.ones_like(batch.eps)) > 0
-        passed = kept if kept.sum() > 1 else torch.ones_like(kept)
+        passed = self._passed(kept, batch)
         found = super().loss(model, batch.take(passed), state)
         share = batch.average(kept.to(found.value).mean())
         value = found.value.new_zeros(len(kept)).masked_scatter(passed, found.value)

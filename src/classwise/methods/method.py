@@ -81,7 +81,8 @@ class Batch:
     x_adv: what `attack` returned.
     joint: clean and adversarial images go through the network together, so batch-norm sees them as one batch.
     average: the mean over the whole batch, from the mean over this process's examples of it.
-    total: the sum over all processes that share the batch.
+    total: the sum over all processes that share the batch. normed_together: the sum over those whose examples
+    batch-norm sees as one batch: all of them with train.sync_norm, else this one.
     teacher, teacher_clean: logits of the frozen networks that `needs_teacher` names, without gradients; those of the
     same tensor are computed once. columns: numbers for each example that `attack` leaves for the training records, as
     `Loss.columns` does. observe: called with the inner attack's rows after every step (classwise.attacks.craft).
@@ -100,10 +101,15 @@ class Batch:
     smoothing: float = 0.0
     average: Callable[[Tensor], Tensor] = lambda value: value
     total: Callable[[Tensor], Tensor] = lambda value: value
+    normed_together: Callable[[Tensor], Tensor] = lambda value: value
     teacher: Model = _no_teacher
     teacher_clean: Model = _no_teacher
     columns: dict[str, Tensor] = field(default_factory=dict)
     observe: Callable[[Rows], None] | None = None
+
+    def everywhere(self, here: Tensor) -> bool:
+        """Whether something holds in all processes that share the batch."""
+        return float(self.total((~here).float())) == 0
 
     @property
     def adversarial(self) -> Tensor:
@@ -276,6 +282,7 @@ def craft(
         key=batch.key,
         columns=columns,
         observe=batch.observe,
+        everywhere=batch.everywhere,
     )
 
 

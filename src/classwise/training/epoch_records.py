@@ -20,6 +20,8 @@ from classwise.training.processes import Processes
 
 TRAIN = "train"
 
+_STEPS = 64  # whose columns are moved from the GPU at a time
+
 _NOT_RECORDED = ("batch", "objective", "probs")  # columns of an epoch that are none of its records' frame
 
 
@@ -30,34 +32,45 @@ class EpochRecords:
 
     parts: list[dict[str, Tensor]] = field(default_factory=list)
     probs: bool = False
+    _on_device: list[dict[str, Tensor]] = field(default_factory=list)
 
     @torch.no_grad()
     def add(self, step: int, index: Tensor, y: Tensor, loss: Loss, more: Mapping[str, Tensor] | None = None) -> None:
         """The batch of a step: the examples' numbers and labels, the method's loss, and what its attack noted."""
-        own = (y >= 0).nonzero()[:, 0]
-        y, z = y[own], loss.logits.detach()[own].float()
+        known, z = y.clamp_min(0), loss.logits.detach().float()
         probs = z.softmax(1)
         confidence, prediction = probs.max(1)
         columns = {
             "batch": torch.full_like(y, step),
-            "index": index.to(y.device)[own],
+            "index": index.to(y.device, non_blocking=True),
             "label": y,
             "prediction": prediction,
             "confidence": confidence,
-            "true_prob": probs.gather(1, y[:, None])[:, 0],
-            "loss": cross_entropy(z, y),
-            "objective": loss.value.detach()[own].float(),
+            "true_prob": probs.gather(1, known[:, None])[:, 0],
+            "loss": cross_entropy(z, known),
+            "objective": loss.value.detach().float(),
         }
         if self.probs or z.shape[1] <= MOST_PROBS:
             columns["probs"] = probs
-        noted = {name: column.detach()[own] for name, column in {**(more or {}), **loss.columns}.items()}
+        noted = {name: column.detach() for name, column in {**(more or {}), **loss.columns}.items()}
         if taken := [name for name in noted if name in {*COLUMNS, *columns}]:
             raise UserError(f"training records have a column {taken[0]} already: give the method's another name.")
-        columns |= noted
-        self.parts.append({name: column.cpu() for name, column in columns.items()})
+        self._on_device.append(columns | noted)
+        if len(self._on_device) >= _STEPS:
+            self._fetch()
+
+    def _fetch(self) -> None:
+        """Move the last steps' columns to the host: reading one waits for the GPU, so it is not done every step."""
+        if not self._on_device:
+            return
+        whole = {name: torch.cat([part[name] for part in self._on_device]).cpu() for name in self._on_device[0]}
+        labelled = whole["label"] >= 0
+        self.parts.append({name: column[labelled] for name, column in whole.items()})
+        self._on_device.clear()
 
     def columns(self, processes: Processes) -> dict[str, Tensor]:
         """All columns so far, those of other processes too, in the order of the steps."""
+        self._fetch()
         mine = {name: torch.cat([part[name] for part in self.parts]) for name in (self.parts or [{}])[0]}
         everyone = [part for part in processes.gather(mine) if part]
         whole = {name: torch.cat([part[name] for part in everyone]) for name in (everyone or [{}])[0]}

@@ -87,6 +87,7 @@ def fit(training: Training, state: TrainingState, display: ProgressDisplay) -> T
                 with profile.part("survey"):
                     surveyed = _survey(training, phase, state, display)
                 state.method_state = method.before_epoch(state.method_state, surveyed, state.epoch)
+                _align(training, state)
             columns = _epoch(training, phase, state, display, stop, begin)
 
             train = _records(training, phase, columns)
@@ -99,6 +100,7 @@ def fit(training: Training, state: TrainingState, display: ProgressDisplay) -> T
 
             with profile.part("state"):
                 state.method_state = method.update(state.method_state, train, valid, state.epoch + 1)
+                _align(training, state)
             state.epoch, state.step, state.seconds, state.columns = state.epoch + 1, 0, 0.0, {}
             if recipe.train.stop_drop is not None:
                 with profile.part("validation"):
@@ -111,6 +113,15 @@ def fit(training: Training, state: TrainingState, display: ProgressDisplay) -> T
     return state
 
 
+def _align(training: Training, state: TrainingState) -> None:
+    """The first process's weights and class-wise state everywhere: they are equal already where all processes compute
+    alike, and different machines may round differently."""
+    processes = training.train_step.processes
+    processes.same_model(training.train_step.model)
+    state.method_state = processes.same_state(state.method_state)
+    processes.same(state.average.values())
+
+
 def _epoch(
     training: Training,
     phase: PhaseData,
@@ -121,28 +132,28 @@ def _epoch(
 ) -> dict[str, Tensor]:
     """The batches of an epoch from `state.step` on; returns the columns of its training records."""
     train_step, processes, train = training.train_step, training.train_step.processes, training.train_step.recipe.train
-    batches = phase.source.batches(state.epoch, phase.batch, train.seed, least=2 * processes.world)
+    batches = train_step.batches(phase.source, state.epoch, phase.batch)
     before = [state.columns] if state.columns and processes.first else []
     records = EpochRecords(before, train_step.recipe.method.reads_probs)
     saved = time.perf_counter()
     display.begin_epoch(state.epoch, len(batches), state.step)
     for examples in train_step.profile.each("data", _examples(training, phase, state, batches)):
         done, count = state.step / len(batches), len(batches[state.step])
-        batch, loss, state.method_state = train_step(
-            examples, phase.augment, state.method_state, state.epoch, done, count
+        late = processes.first and time.perf_counter() - saved > 60 * train.save_minutes
+        batch, loss, state.method_state, (stopping, late) = train_step(
+            examples, phase.augment, state.method_state, state.epoch, done, count, (stop.asked, late)
         )
         records.add(state.step, torch.from_numpy(examples.index), batch.y, loss, batch.columns)
         state.step += 1
         if training.averaging is not None:
             t = state.epoch + state.step / len(batches)
             state.average = training.averaging.after_step(state.average, train_step.model, t)
-        display.step(float(loss.value.detach().mean()))
-        late = processes.first and time.perf_counter() - saved > 60 * train.save_minutes
-        if processes.any(stop.asked or late, train_step.device):
+        display.step(loss.value)
+        if stopping or late:
             state.columns, state.seconds = records.columns(processes), time.perf_counter() - begin
             _save_last(training, state)
             saved = time.perf_counter()
-            if processes.any(stop.asked, train_step.device):
+            if stopping:
                 raise Interrupted(stop.number)
     return records.columns(processes)
 
@@ -153,7 +164,7 @@ def _examples(
     """This process's share of each batch from `state.step` on. Where the method samples classes, the batch of a step
     has the size it would have otherwise, and is drawn when the step begins, by the state of then."""
     method, processes, seed = training.train_step.recipe.method, training.train_step.processes, training.seed
-    share = slice(processes.rank, None, processes.world)
+    share = processes.share
     if method.sampling(state.method_state) is None:
         yield from phase.source.stream([rows[share] for rows in batches[state.step :]])
         return
@@ -213,23 +224,25 @@ def _averaged(training: Training, phase: PhaseData, state: TrainingState, displa
         return model
     shown = averaged(model, state.average)
     if averaging.estimate:
-        train = training.train_step.recipe.train
-        batches = phase.source.batches(state.epoch, phase.batch, train.seed)
-        device = training.train_step.device
-        with training.train_step.randomness(state.epoch, 1.0):
-            estimate_batch_norm(shown, (examples.x.to(device) for examples in phase.source.stream(batches)))
+        train_step, processes = training.train_step, training.train_step.processes
+        batches = [rows[processes.share] for rows in train_step.batches(phase.source, state.epoch, phase.batch)]
+        images = (examples.x.to(train_step.device) for examples in phase.source.stream(batches))
+        with train_step.randomness(state.epoch, 1.0), train_step.synced(shown):
+            estimate_batch_norm(shown, images)
+        processes.same_buffers(shown, train_step.sync_norm)
         state.average |= {name: value.detach().clone() for name, value in shown.state_dict().items()}
     return shown
 
 
 def _check_overfitting(training: Training, phase: PhaseData, state: TrainingState, drop: float) -> None:
     """Stop, with the weights of an epoch ago, where PGD accuracy on the epoch's first batch has fallen by `drop`."""
-    train_step, recipe = training.train_step, training.train_step.recipe
-    rows = phase.source.batches(state.epoch - 1, phase.batch, recipe.train.seed)[0]
-    batch = train_step.prepare(phase.source.read(rows), phase.augment, state.epoch - 1, 0.0)
+    train_step, processes = training.train_step, training.train_step.processes
+    rows = train_step.batches(phase.source, state.epoch - 1, phase.batch)[0]
+    batch = train_step.prepare(phase.source.read(rows[processes.share]), phase.augment, state.epoch - 1, 0.0)
     x_adv = craft(_CHECK, batch.fast, batch.x, batch.y, batch.threat, eps=batch.eps, key=batch.key)
     with torch.no_grad():
-        now = float((batch.fast(x_adv).argmax(1) == batch.y).float().mean())
+        correct = (batch.fast(x_adv).argmax(1) == batch.y).sum()
+    now = float(processes.total(correct)) / len(rows)  # the same number, so the same verdict, in every process
     if state.pgd_accuracy is not None and now < state.pgd_accuracy - drop:
         train_step.model.load_state_dict(state.previous_weights)
         state.stopped = (
@@ -262,11 +275,14 @@ def _save(training: Training, state: TrainingState, shown: nn.Module, valid: Rec
 
 
 def _save_as(path: Path, training: Training, state: TrainingState, shown: nn.Module) -> None:
-    if training.train_step.processes.first:
-        training.checkpoints.save(path, shown, state)
+    processes = training.train_step.processes
+    with processes.failing_together():
+        if processes.first:
+            training.checkpoints.save(path, shown, state)
 
 
 def _save_last(training: Training, state: TrainingState) -> None:
     train_step = training.train_step
-    if train_step.processes.first:
-        training.checkpoints.save_last(train_step.model, state, train_step.state_dict())
+    with train_step.processes.failing_together():
+        if train_step.processes.first:
+            training.checkpoints.save_last(train_step.model, state, train_step.state_dict())

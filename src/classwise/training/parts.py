@@ -75,10 +75,12 @@ class TrainPart(Part):
 
     joint: clean and adversarial images in one pass, so that batch-norm sees both together. averaging: "ema:decay=…",
     "swa:start=…", "fawa:…". awp: "awp:gamma=0.005". fold: attack a copy with batch-norm folded ("auto": where there
-    is any). amp: "float16" or "bfloat16", on a GPU. stop_drop: stop, with the weights of the epoch before, when PGD-5
-    accuracy on a training batch drops by more than this from one epoch to the next (catastrophic overfitting).
-    save_minutes: also write a checkpoint within an epoch, this often. keep: which epochs' models are kept in the run
-    folder as epochs/0014.pt, besides best.pt and last.pt: "best" (none), "all", or every n-th and the last one.
+    is any). sync_norm: with several processes, batch-norm sees the whole batch, as in one process; else each sees its
+    share, and running statistics are averaged. amp: "float16" or "bfloat16", on a GPU. stop_drop: stop, with the
+    weights of the epoch before, when PGD-5 accuracy on a training batch drops by more than this from one epoch to the
+    next (catastrophic overfitting). save_minutes: also write a checkpoint within an epoch, this often. keep: which
+    epochs' models are kept in the run folder as epochs/0014.pt, besides best.pt and last.pt: "best" (none), "all", or
+    every n-th and the last one.
     """
 
     epochs: Count = 100
@@ -91,6 +93,7 @@ class TrainPart(Part):
     averaging: str | None = None
     awp: str | None = None
     fold: Literal["auto", "yes", "no"] = "auto"
+    sync_norm: bool = True
     amp: Literal["float16", "bfloat16"] | None = None
     stop_drop: Share | None = None
     save_minutes: NonNegative = 10.0

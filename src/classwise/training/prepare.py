@@ -138,7 +138,7 @@ def prepare(
         )
     phases = _phases(chosen, kept, root, download)
     for phase in phases:
-        phase.source.batches(0, phase.batch, part.seed, least=2 * processes.world)
+        train_step.batches(phase.source, 0, phase.batch)
     training = Training(
         train_step=train_step,
         phases=phases,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
+from torch import Tensor
 
 from classwise.core.format import percent
 from classwise.core.records import CLEAN, Records
@@ -26,6 +28,7 @@ from classwise.training.choices import Choice
 from classwise.training.state import TrainingState
 from classwise.training.tracking import Tracker
 
+_REFRESH = 4  # times a second
 _MOST = 12  # classes shown; of more, the weakest
 _NAME = 30  # characters of a class's name beside its bar
 
@@ -47,6 +50,7 @@ class ProgressDisplay:
     _bars: Progress | None = None
     _live: Live | None = None
     _task: Any = None
+    _read: float = -1.0
 
     @property
     def _silent(self) -> bool:
@@ -76,7 +80,7 @@ class ProgressDisplay:
                 return
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
             self._bars = Progress(*columns, TextColumn("loss {task.fields[loss]}"), console=self.console)
-            with Live(self._bars, console=self.console, transient=True, refresh_per_second=4) as self._live:
+            with Live(self._bars, console=self.console, transient=True, refresh_per_second=_REFRESH) as self._live:
                 yield
         finally:
             self._bars = self._live = None
@@ -90,9 +94,14 @@ class ProgressDisplay:
             self._bars.remove_task(task)
         self._task = self._bars.add_task(f"epoch {epoch + 1} of {self.epochs}", total=steps, completed=done, loss="–")
 
-    def step(self, loss: float) -> None:
-        if self._bars is not None:
-            self._bars.update(self._task, advance=1, loss=f"{loss:.3f}")
+    def step(self, losses: Tensor) -> None:
+        """One more step, with the losses of its examples; they are read, which on a GPU waits for them, if shown."""
+        if self._bars is None:
+            return
+        self._bars.advance(self._task)
+        if (now := time.monotonic()) - self._read > 1 / _REFRESH:
+            self._bars.update(self._task, loss=f"{float(losses.detach().mean()):.3f}")
+            self._read = now
 
     @contextmanager
     def validating(self, examples: int, what: str = "validation") -> Iterator[Callable[[str, int], None]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,16 +19,28 @@ from classwise.core.errors import UserError
 from classwise.core.losses import cross_entropy
 from classwise.core.run_folder import TrainingFolder
 from classwise.core.storage import atomic_write
+from classwise.data.images import IntArray
 from classwise.engine.attack_copy import AMP, SyncedAttackCopy, channels_last, trains_channels_last
-from classwise.methods.method import Batch, Loss, State, TeacherName
+from classwise.methods.method import Batch, Loss, Method, State, TeacherName
 from classwise.training.awp import Awp
-from classwise.training.batches import Examples
+from classwise.training.batches import Examples, Source
+from classwise.training.norms import Synced, synced
 from classwise.training.optimizer import set_rate
 from classwise.training.processes import Processes
 from classwise.training.profile import Profile
 from classwise.training.recipe import Recipe
 from classwise.training.schedule import Schedule
 from classwise.training.teachers import Teacher
+
+
+class Stepped(NamedTuple):
+    """What a step leaves: its batch and loss, the method's state after it, and which of the wishes at least one process
+    had. All processes get the same answer, so all of them save or stop after the same step."""
+
+    batch: Batch
+    loss: Loss
+    state: State
+    wished: tuple[bool, ...]
 
 
 @dataclass(kw_only=True)
@@ -72,6 +84,11 @@ class TrainStep:
             ) from error
         self.scaler.load_state_dict(stored["scaler"])
 
+    def batches(self, source: Source, epoch: int, size: int) -> list[IntArray]:
+        """The rows of every batch of an epoch. Every process needs an example of each, and batch-norm two."""
+        world = self.processes.world
+        return source.batches(epoch, size, self.recipe.train.seed, max(2, world) if self.sync_norm else 2 * world)
+
     def rate(self, t: float) -> float:
         """The learning rate after t epochs."""
         return self.lr * self.schedule.at(t, self.recipe.train.epochs)
@@ -84,34 +101,55 @@ class TrainStep:
         epoch: int,
         done: float,
         count: int,
-    ) -> tuple[Batch, Loss, State]:
-        """Train on this process's share of a batch of `count`; `done` is the fraction of the epoch before it. Returns
-        the batch, its loss, and the method's state after it."""
+        wishes: Sequence[bool] = (),
+    ) -> Stepped:
+        """Train on this process's share of a batch of `count`; `done` is the fraction of the epoch before it.
+        wishes: what this process wants to be done after the step; see `Stepped`."""
         set_rate(self.optimizer, self.rate(epoch + done))
         with self.profile.part("data"):
             batch = self.prepare(examples, augment, epoch, done)
         method, model = self.recipe.method, self.model.train()
         share = self.processes.world / count
-        batch = dataclasses.replace(batch, average=self._mean_over(len(batch.x), count), total=self.processes.total)
-        with self.randomness(epoch, done):
+        batch = dataclasses.replace(
+            batch,
+            average=self._mean_over(len(batch.x), count),
+            total=self.processes.total,
+            normed_together=self.processes.total if self.sync_norm else lambda value: value,
+        )
+        with self.randomness(epoch, done), self.synced(model) as shared:
             with self._precision():
                 with self.profile.part("attack"):
                     batch = dataclasses.replace(batch, x_adv=method.attack(model, batch, state).detach())
                 with self.profile.part("outer pass"), self._perturbed(batch, state, share, epoch + done):
                     loss = method.loss(model, batch, state)
-                    self._require_finite(batch, examples, loss)
                     self.optimizer.zero_grad(set_to_none=True)
                     self.scaler.scale(share * loss.value.sum()).backward()  # type: ignore[no-untyped-call]
             with self.profile.part("outer pass"):
+                bad = (~torch.isfinite(loss.value)).sum()
+                found = [bad.float(), shared.astray, *(torch.tensor(float(wish)) for wish in wishes)]
+                flags = torch.stack([flag.to(self.device, torch.float32) for flag in found])
+                diverged, astray, *wished = self.processes.average_gradients(model, flags)
+                self._require_together(astray)
+                self._require_finite(batch, examples, loss, diverged, count)
                 self._descend()
             with self.profile.part("state"), self._precision(), torch.no_grad():
                 state = method.after_step(model, batch, state, loss)
-        self.processes.same_buffers(model)
-        return batch, loss, state
+        self.processes.same_buffers(model, self.sync_norm)
+        if type(method).after_step is not Method.after_step:
+            state = self.processes.same_state(state)
+        return Stepped(batch, loss, state, tuple(wish > 0 for wish in wished))
+
+    @property
+    def sync_norm(self) -> bool:
+        """Whether batch-norms see the batch of all processes together."""
+        return self.processes.world > 1 and self.recipe.train.sync_norm
+
+    def synced(self, model: nn.Module) -> Any:
+        """The model's batch-norms over all processes, where that is asked for."""
+        return synced(model, self.processes.world) if self.sync_norm else nullcontext(Synced(self.processes.world))
 
     def _descend(self) -> None:
         """The optimiser's step, with the gradients of all processes."""
-        self.processes.average_gradients(self.model)
         if self.recipe.train.clip is not None:
             self.scaler.unscale_(self.optimizer)
             nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.train.clip)
@@ -203,13 +241,21 @@ class TrainStep:
                 torch.cuda.default_generators[self.device.index or 0].manual_seed(seed)
             yield
 
-    def _require_finite(self, batch: Batch, examples: Examples, loss: Loss) -> None:
-        if torch.isfinite(loss.value).all():
+    def _require_together(self, astray: float) -> None:
+        if astray > 0:
+            raise UserError(
+                "the processes went through different batch-norms at the same time: the network takes branches at "
+                "random, or by its input. Set train.sync_norm to false, so that each process normalises by itself."
+            )
+
+    def _require_finite(self, batch: Batch, examples: Examples, loss: Loss, bad: float, count: int) -> None:
+        """Raise, in all processes, where the loss of `bad` of the batch's examples is not finite."""
+        if not bad:
             return
-        saved = "" if self.folder is None else self._keep(batch, examples, loss, self.folder)
-        bad = int((~torch.isfinite(loss.value)).sum())
+        mine = self.folder is not None and not torch.isfinite(loss.value).all()
+        saved = self._keep(batch, examples, loss, self.folder) if mine and self.folder is not None else ""
         raise UserError(
-            f"the loss of {bad} of {len(loss.value)} examples is not finite after {batch.epoch:.2f} epochs: the "
+            f"the loss of {bad:.0f} of {count} examples is not finite after {batch.epoch:.2f} epochs: the "
             f"training has diverged.{saved} Lower the learning rate, clip gradients (train.clip), or check the data."
         )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +19,10 @@ from classwise import methods
 from classwise.attacks.attack import Attack
 from classwise.auditing.audit import audit
 from classwise.auditing.config import AuditSettings
-from classwise.auditing.fingerprints import fingerprint_data, fingerprint_model
 from classwise.auditing.inputs import Eps, default_device
 from classwise.core.arguments import checked
 from classwise.core.errors import UserError
-from classwise.core.run_config import check_same, plain
+from classwise.core.run_config import plain
 from classwise.core.run_folder import TrainingFolder
 from classwise.core.run_lock import writing
 from classwise.core.settings import with_settings
@@ -35,13 +35,13 @@ from classwise.results.audit_result import Audit
 from classwise.training import choices, recipe
 from classwise.training.audit_command import audit_command, audit_data
 from classwise.training.cautions import cautions, idle, without_signal
-from classwise.training.loop import Training, fit
+from classwise.training.loop import fit
 from classwise.training.options import SETTINGS, Options, TrainSettings
 from classwise.training.prepare import examples, network_of, prepare, split_off
 from classwise.training.processes import local_device, process_group, restarted
 from classwise.training.progress_display import ProgressDisplay, show_trained
 from classwise.training.recipe import Recipe
-from classwise.training.state import TrainingState
+from classwise.training.start import open_folder, require_alike, resume
 from classwise.training.teachers import teachers_of
 from classwise.training.tracking import open_trackers
 
@@ -85,35 +85,30 @@ def train(
     where = local_device(default_device() if device is None else check_device(device))
     if chosen.train.amp is not None and where.type == "cpu":
         raise UserError(f"train.amp = {chosen.train.amp} is for GPUs: on a CPU it is slow, on some unsupported.")
-    with process_group(where) as processes, writing(out if processes.first else None):
-        with processes.first_alone():  # it may download
-            everything = examples(chosen, root, download, images)
-        with trusting(trust):
-            network = network_of(chosen, module, everything, where)
-            chosen, made = choices.complete(options, everything, network) if free else (chosen, [])
-            kept, held_out = split_off(chosen, everything)
-            teachers = teachers_of(chosen, kept, where, teachers_given)
-        # Everything that can be wrong with a recipe is an error before the folder is touched.
-        training, start = prepare(
-            chosen, network, kept, held_out, teachers=teachers, folder=folder, processes=processes, root=root,
-            download=download, profile=how.get("profile", False),
-        )  # fmt: skip
-        if processes.first:
-            for sentence in cautions(chosen, everything.class_names):
-                warnings.warn(sentence, stacklevel=2)
-            marks = {"data": fingerprint_data(everything)}
-            if module is None:  # a given module may start with new random weights each time; the checkpoint's count
-                marks["weights"] = fingerprint_model(network)
-            marks |= {name: fingerprint_model(network) for name, network in teachers.items()}
-            config = {**chosen.settings(), "fingerprint": marks}
-            config["run"] = _run_settings(root, {"data": images, "model": module} | {**teachers_given})
-            stored = TrainingFolder(folder).open_or_create(config, how.get("overwrite", False) and not restarted())
-            _check_same(folder, stored, config)
-            training.checkpoints.finish()
-        processes.wait()
-        start = _resume(training, start)
-        if processes.first:
-            training.checkpoints.rebuild_best(start)
+    with process_group(where) as processes, ExitStack() as held:
+        with processes.failing_together():
+            held.enter_context(writing(out if processes.first else None))
+        with processes.failing_together():
+            with processes.first_alone():  # it may download
+                everything = examples(chosen, root, download, images)
+            with trusting(trust):
+                network = network_of(chosen, module, everything, where)
+                chosen, made = choices.complete(options, everything, network) if free else (chosen, [])
+                kept, held_out = split_off(chosen, everything)
+                teachers = teachers_of(chosen, kept, where, teachers_given)
+            # Everything that can be wrong with a recipe is an error before the folder is touched.
+            training, start = prepare(
+                chosen, network, kept, held_out, teachers=teachers, folder=folder, processes=processes, root=root,
+                download=download, profile=how.get("profile", False),
+            )  # fmt: skip
+        require_alike(training, everything)
+        with processes.failing_together():
+            if processes.first:
+                for sentence in cautions(chosen, everything.class_names):
+                    warnings.warn(sentence, stacklevel=2)
+                given = {"data": images, "model": module, **teachers_given}
+                open_folder(training, everything, root, given, how.get("overwrite", False) and not restarted())
+        start = resume(training, start)
         known = plain(chosen.settings())
         resumed = start.epoch if start.history else None
         tracker = open_trackers(how.get("trackers", ()) if processes.first else (), folder, folder.name, known, resumed)
@@ -142,43 +137,6 @@ def planned(source: str | Path | dict[str, Any] | Recipe | None, options: Option
     with trusting(options.given.get("trust", False)):
         network = network_of(chosen, None, everything, torch.device("cpu"))
     return choices.complete(options, everything, network)[0]
-
-
-def _run_settings(root: str | Path | None, given: Mapping[Any, Any]) -> dict[str, Any]:
-    """What a run folder stores besides the recipe, so that it can be resumed and audited without repeating it."""
-    names = [name for name, value in given.items() if value is not None]
-    return {"root": None if root is None else str(Path(root).expanduser().resolve()), "given": names}
-
-
-def _check_same(folder: Path, stored: dict[str, Any], config: dict[str, Any]) -> None:
-    """Raise, with what differs, where a folder was made by another recipe, or on other images or weights."""
-    check_same(folder, recipe.with_defaults(recipe.settings_of(stored)), recipe.settings_of(config))
-    old, new = stored.get("fingerprint", {}), config["fingerprint"]
-    name, spec, weights = config["data"]["name"], config["model"]["spec"], config["model"]["weights"]
-    others = {
-        "data": "the images given as data" if "data" in config["run"]["given"] else f"the images of {name}",
-        "weights": f"the weights in {weights}" if weights else f"the first weights of {spec}",
-        "teacher": "the weights of the teacher",
-        "teacher_clean": "the weights of teacher_clean",
-    }
-    for key, what in others.items():
-        if key in old and key in new and old[key][:16] != new[key][:16]:
-            raise UserError(
-                f"{folder} was made with other settings: {what} are not those it was made with; the file or folder "
-                "has changed, or --root names another one. Choose another --out, or --overwrite to train from scratch."
-            )
-
-
-def _resume(training: Training, start: TrainingState) -> TrainingState:
-    """The state in the run folder's checkpoint, its weights loaded; without a checkpoint, the start."""
-    train_step, checkpoints = training.train_step, training.checkpoints
-    if (stored := checkpoints.read_last()) is None:
-        return start
-    train_step.load_state_dict(stored)
-    state = TrainingState.from_state_dict(stored, train_step.device)
-    if train_step.processes.first:
-        checkpoints.write_history(state)
-    return state
 
 
 @dataclass(frozen=True)

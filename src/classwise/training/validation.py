@@ -34,8 +34,16 @@ class Validation:
 
     def __call__(self, model: nn.Module, synced_copy: SyncedAttackCopy, report: Callable[[str, int], None]) -> Records:
         """Clean and attacked records of every held-out example. The model must be in eval mode, the copy refreshed."""
+        mine = self.images.take(np.arange(len(self.images))[self.processes.share])
+        found = self._attacked(mine, model, synced_copy, report) if len(mine) else None
+        parts = [part for part in self.processes.gather(found) if part is not None]
+        return parts[0] if len(parts) == 1 else _join(parts)
+
+    def _attacked(
+        self, mine: Images, model: nn.Module, synced_copy: SyncedAttackCopy, report: Callable[[str, int], None]
+    ) -> Records:
+        """The records of this process's share of the examples."""
         device = next(model.parameters()).device
-        mine = self.images.take(np.arange(self.processes.rank, len(self.images), self.processes.world))
         example = mine.first().to(device)
         workers = choose_workers(device)
         room = choose_batch(model, example, workers)
@@ -72,8 +80,7 @@ class Validation:
             )
             found = run.evaluate(job)
             parts.append(found if not parts else _without_clean(found))
-        whole = _join(parts)
-        return whole if self.processes.world == 1 else _join(self.processes.gather(whole))
+        return _join(parts)
 
 
 def _without_clean(records: Records) -> Records:
