@@ -85,13 +85,14 @@ def written(tree: dict[str, Any], path: Path) -> Path:
     return path
 
 
-_SERVER = multiprocessing.get_context("forkserver")  # has torch imported once, where a new interpreter takes seconds
-_SERVER.set_forkserver_preload(["classwise.cli.main", "classwise.training.train"])
+#: Has torch imported once, where a new interpreter takes seconds.
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["classwise.cli.main", "classwise.training.train"])
 
 
 def start(*arguments: Any, log: Path, **environment: str) -> BaseProcess:
     """``classwise …`` in a process of its own; what it prints goes to a file."""
-    process = _SERVER.Process(target=_command, args=([*map(str, arguments)], log, environment))
+    process = SERVER.Process(target=_command, args=([*map(str, arguments)], log, environment))
     process.start()
     return process
 

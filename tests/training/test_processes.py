@@ -108,6 +108,19 @@ def test_what_methods_sum_is_summed_over_both_processes(method: dict[str, Any], 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("method", ["madry", "fast"])  # attacked in eval mode, and in train mode
+def test_with_sync_norm_two_processes_are_one_with_the_same_batch(method: str, tmp_path: Path) -> None:
+    """In float32; tests/training/test_every_method_in_two.py has every method, without the rounding."""
+    tree = small(tmp_path, "normed", method={"name": method, "steps": 1}, train={"epochs": 2, "batch": 21})
+    run(tree, tmp_path / "alone")
+    by_two(tree, tmp_path / "together")
+    assert_alike(tmp_path / "together", tmp_path / "alone")
+    by_two({**tree, "train": {**tree["train"], "sync_norm": False}}, tmp_path / "apart")
+    expected, apart = (content(tmp_path / name)["shown"] for name in ("alone", "apart"))
+    assert max(float((apart[name] - value).abs().max()) for name, value in expected.items()) > 1e-3
+
+
+@pytest.mark.slow
 def test_only_the_first_writes_and_speaks(together: tuple[Path, str]) -> None:
     out, printed = together
     assert [printed.count(f"epoch {epoch} of 5:") for epoch in range(1, 6)] == [1] * 5

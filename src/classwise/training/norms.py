@@ -121,7 +121,7 @@ class _Normalise(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, mean, var, count = ctx.saved_tensors
         inverse = (var + ctx.eps).rsqrt()
         # As of a constant map: γ/σ · g, Σ g x̂ and Σ g, of this process's examples.

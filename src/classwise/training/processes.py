@@ -210,7 +210,7 @@ def process_group(device: torch.device) -> Iterator[Processes]:
 
 
 @functools.cache
-def _meeting() -> tuple[dist.Store, int, int]:
+def _meeting() -> tuple[Any, int, int]:
     """Where the processes meet, how many this one is, and of how many; the first may hold it open for the others, so
     that it lasts as long as the process."""
     store, rank, world = next(rendezvous("env://", timeout=_CONNECT_TIMEOUT))

@@ -106,7 +106,7 @@ def train(
             if processes.first:
                 for sentence in cautions(chosen, everything.class_names):
                     warnings.warn(sentence, stacklevel=2)
-                given = {"data": images, "model": module, **teachers_given}
+                given: dict[str, Any] = {"data": images, "model": module, **teachers_given}
                 open_folder(training, everything, root, given, how.get("overwrite", False) and not restarted())
         start = resume(training, start)
         known = plain(chosen.settings())
