@@ -136,13 +136,17 @@ def _epoch(
     before = [state.columns] if state.columns and processes.first else []
     records = EpochRecords(before, train_step.recipe.method.reads_probs)
     saved = time.perf_counter()
+
+    def wishes() -> tuple[bool, bool]:
+        return stop.asked, processes.first and time.perf_counter() - saved > 60 * train.save_minutes
+
     display.begin_epoch(state.epoch, len(batches), state.step)
     for examples in train_step.profile.each("data", _examples(training, phase, state, batches)):
         done, count = state.step / len(batches), len(batches[state.step])
-        late = processes.first and time.perf_counter() - saved > 60 * train.save_minutes
         batch, loss, state.method_state, (stopping, late) = train_step(
-            examples, phase.augment, state.method_state, state.epoch, done, count, (stop.asked, late)
+            examples, phase.augment, state.method_state, state.epoch, done, count, wishes
         )
+        stopping |= stop.asked and processes.world == 1  # since then; several processes hear of it at the next step
         records.add(state.step, torch.from_numpy(examples.index), batch.y, loss, batch.columns)
         state.step += 1
         if training.averaging is not None:

@@ -36,7 +36,7 @@ def open_folder(
     training.checkpoints.finish()
 
 
-def require_alike(training: Training, images: Images) -> None:
+def require_same_start(training: Training, images: Images) -> None:
     """Raise where the processes were started with different recipes or images."""
     chosen = plain(training.train_step.recipe.settings())
     settings = {f"{part}.{key}": value for part, own in chosen.items() for key, value in own.items()}

@@ -101,10 +101,10 @@ class TrainStep:
         epoch: int,
         done: float,
         count: int,
-        wishes: Sequence[bool] = (),
+        wishes: Callable[[], Sequence[bool]] = tuple,
     ) -> Stepped:
         """Train on this process's share of a batch of `count`; `done` is the fraction of the epoch before it.
-        wishes: what this process wants to be done after the step; see `Stepped`."""
+        wishes: what this process wants to be done after the step, asked for as late as can be; see `Stepped`."""
         set_rate(self.optimizer, self.rate(epoch + done))
         with self.profile.part("data"):
             batch = self.prepare(examples, augment, epoch, done)
@@ -126,7 +126,7 @@ class TrainStep:
                     self.scaler.scale(share * loss.value.sum()).backward()  # type: ignore[no-untyped-call]
             with self.profile.part("outer pass"):
                 bad = (~torch.isfinite(loss.value)).sum()
-                found = [bad.float(), shared.astray, *(torch.tensor(float(wish)) for wish in wishes)]
+                found = [bad.float(), shared.astray, *(torch.tensor(float(wish)) for wish in wishes())]
                 flags = torch.stack([flag.to(self.device, torch.float32) for flag in found])
                 diverged, astray, *wished = self.processes.average_gradients(model, flags)
                 self._require_together(astray)

@@ -41,7 +41,7 @@ from classwise.training.prepare import examples, network_of, prepare, split_off
 from classwise.training.processes import local_device, process_group, restarted
 from classwise.training.progress_display import ProgressDisplay, show_trained
 from classwise.training.recipe import Recipe
-from classwise.training.start import open_folder, require_alike, resume
+from classwise.training.start import open_folder, require_same_start, resume
 from classwise.training.teachers import teachers_of
 from classwise.training.tracking import open_trackers
 
@@ -101,12 +101,13 @@ def train(
                 chosen, network, kept, held_out, teachers=teachers, folder=folder, processes=processes, root=root,
                 download=download, profile=how.get("profile", False),
             )  # fmt: skip
-        require_alike(training, everything)
+        require_same_start(training, everything)
         with processes.failing_together():
             if processes.first:
                 for sentence in cautions(chosen, everything.class_names):
                     warnings.warn(sentence, stacklevel=2)
-                given: dict[str, Any] = {"data": images, "model": module, **teachers_given}
+                given: dict[str, Any] = {"data": images, "model": module}
+                given |= {str(name): one for name, one in teachers_given.items()}
                 open_folder(training, everything, root, given, how.get("overwrite", False) and not restarted())
         start = resume(training, start)
         known = plain(chosen.settings())
