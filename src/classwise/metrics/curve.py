@@ -57,7 +57,7 @@ def areas(records: Records) -> pd.DataFrame:
             continue  # clean alone
         area = (np.diff(eps)[:, None] * (values[1:] + values[:-1]) / 2).sum(0) / eps[-1]
         table = own.iloc[: records.num_classes][["family", "class", "n"]].reset_index(drop=True)
-        median = _median_by_class(_nearest(records, list(members.values())), records)
+        median = _median_by_class(nearest(records, list(members.values())), records)
         tables.append(table.assign(eps=eps[-1], area=area, median_distance=median))
     if not tables:
         raise UserError("these records hold no attack: there is no curve. Audit with at least one.")
@@ -77,9 +77,9 @@ def at(records: Records, eps: float, attack: str | None = None, confidence: floa
     names = known if attack is None else [attack]
     for name in names:
         records.of(name).single()  # one that saw only some examples says nothing of a class
-    nearest = _nearest(records, names)
-    robust = nearest > eps * (1 + 1e-5) + 1e-6  # the slack with which an audit judges
-    label = _labels(records, nearest.index)
+    distances = nearest(records, names)
+    robust = distances > eps * (1 + 1e-5) + 1e-6  # the slack with which an audit judges
+    label = _labels(records, distances.index)
     size = records.num_classes
     correct, support = np.bincount(label[robust.to_numpy()], minlength=size), np.bincount(label, minlength=size)
     return accuracy.of_counts(records, correct, support, confidence)
@@ -123,7 +123,7 @@ def _up_to(records: Records, name: str) -> Sequence[str]:
     return ran[: ran.index(name) + 1]
 
 
-def _nearest(records: Records, names: Sequence[str]) -> pd.Series[float]:
+def nearest(records: Records, names: Sequence[str]) -> pd.Series[float]:
     """Each example's smallest known distance to an error, over the named attacks and the clean image."""
     counted = {CLEAN, *names}
     for name in names:
@@ -137,7 +137,7 @@ def _labels(records: Records, index: pd.Index[int]) -> Array:
     return records.frame.drop_duplicates("index").set_index("index")["label"].reindex(index).to_numpy()
 
 
-def _median_by_class(nearest: pd.Series[float], records: Records) -> Array:
+def _median_by_class(distances: pd.Series[float], records: Records) -> Array:
     """The lower median of each class; NaN for a class without examples."""
-    by_class = nearest.groupby(_labels(records, nearest.index))
+    by_class = distances.groupby(_labels(records, distances.index))
     return by_class.quantile(0.5, interpolation="lower").reindex(range(records.num_classes)).to_numpy()

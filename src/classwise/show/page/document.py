@@ -22,23 +22,32 @@ from classwise.core.version import __version__
 _ASSETS = Path(__file__).parent / "assets"
 
 
-def render(template: str, scripts: Sequence[str], payload: Any, styles: Sequence[str] = (), **context: Any) -> str:
-    """The page as text. scripts, styles: files of assets; every page has page.css. payload: what the scripts read."""
-    loader = jinja2.FileSystemLoader(_ASSETS)
+def render(
+    template: str,
+    scripts: Sequence[str],
+    payload: Any,
+    styles: Sequence[str] = (),
+    folder: Path = _ASSETS,
+    **context: Any,
+) -> str:
+    """The page as text. scripts, styles: files of assets; every page has page.css. payload: what the scripts read.
+    folder: where else templates, scripts and styles may lie."""
+    loader = jinja2.FileSystemLoader([folder, _ASSETS])
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
-    script = '"use strict";\n(() => {\n' + _read(scripts) + "\n})();\n"
+    script = '"use strict";\n(() => {\n' + _read(scripts, folder) + "\n})();\n"
     return environment.get_template(template).render(
         **context,
         version=__version__,
-        css=Markup(_read(["page.css", *styles])),
+        css=Markup(_read(["page.css", *styles], folder)),
         data=Markup(as_json(payload)),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
 
-def _read(files: Sequence[str]) -> str:
-    return "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in files)
+def _read(files: Sequence[str], folder: Path) -> str:
+    paths = (folder / name if (folder / name).is_file() else _ASSETS / name for name in files)
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths)
 
 
 def as_json(payload: Any) -> str:
