@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from classwise.results.compare_groups import compare_groups
     from classwise.results.leaderboard import Leaderboard
     from classwise.results.repair_result import RepairResult
+    from classwise.show.dossier import dossier
     from classwise.show.figures import chart
     from classwise.training.train import train
 
@@ -49,6 +50,7 @@ _HOME = {
     "cite": "classwise.citing.cite",
     "compare": "classwise.results.compare",
     "compare_groups": "classwise.results.compare_groups",
+    "dossier": "classwise.show.dossier",
     "find_worst": "classwise.auditing.find_worst",
     "leaderboard": "classwise.published.leaderboard",
     "load_data": "classwise.data:load",
@@ -72,6 +74,7 @@ __all__ = [
     "cite",
     "compare",
     "compare_groups",
+    "dossier",
     "find_worst",
     "leaderboard",
     "load_data",

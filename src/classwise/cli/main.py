@@ -13,7 +13,19 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from classwise.cli import audit, catalogue, demo, leaderboard, repair, reproduce, results, studies, training, zoo
+from classwise.cli import (
+    audit,
+    catalogue,
+    demo,
+    dossier,
+    leaderboard,
+    repair,
+    reproduce,
+    results,
+    studies,
+    training,
+    zoo,
+)
 from classwise.core.errors import UserError
 from classwise.core.stopping import Stopped, exit_code, stopping
 from classwise.core.version import __version__
@@ -64,6 +76,7 @@ app.command(rich_help_panel=_AUDITS)(results.show)
 app.command(rich_help_panel=_AUDITS)(results.merge)
 app.command(rich_help_panel=_AUDITS)(results.compare)
 app.command(rich_help_panel=_AUDITS)(results.report)
+app.command(rich_help_panel=_AUDITS)(dossier.dossier)
 app.command(rich_help_panel=_AUDITS)(results.figure)
 app.add_typer(leaderboard.app, name="leaderboard", rich_help_panel=_AUDITS)
 app.command(rich_help_panel=_MODELS)(training.train)

@@ -12,44 +12,57 @@ attack's curve of accuracy against the radius and the lower envelope of all atta
 attack which breaks nothing leaves. Their code joins the points of the curves by trapezoids; here the area under the
 steps is exact. An image that no attack broke counts as D for every attack and moves nothing.
 
-Only attacks whose distances mean something are rated: those that minimise the distance (audits with ``--distances``),
-and families that ran at several radii, for which the smallest radius that broke the image is an upper bound. Without
-two of them there is nothing to compare, and the table is empty.
+Distances mean something for attacks that minimise them (audits with ``--distances``) and for families that ran at several
+radii, where the smallest radius that broke an image is an upper bound: `rated_attacks`. With one attack there is nothing
+to compare: it is its own best.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import curve
+from classwise.stats.intervals import Array
 
 COLUMNS = ["attack", "class", "n", "area", "best_area", "largest", "optimality", "never_broken"]
 
 
-def compute(records: Records) -> pd.DataFrame:
-    """One row per rated attack and class: attack, class, n, area A, best_area A*, largest D, optimality, and how many
-    images no attack broke. NaN where a class has no images, or none that an attack could still break."""
-    rated = rated_attacks(records)
-    if len(rated) < 2 or CLEAN not in records.attacks:
-        return pd.DataFrame(columns=COLUMNS)
-    labels = records.of(CLEAN).frame.set_index("index")["label"]
-    everything = records.frame.groupby("index")["minimal"].min().reindex(labels.index).fillna(np.inf)
-    wrong = ~pd.Series(records.of(CLEAN).correct, index=labels.index)
-    best = everything.where(~wrong, 0.0).to_numpy(dtype=np.float64)
-    tables = []
-    for name, members in rated.items():
-        own = curve.nearest(records, members).reindex(labels.index).fillna(np.inf)
-        distance = own.where(~wrong, 0.0).to_numpy(dtype=np.float64)
+def compute(records: Records, attacks: Mapping[str, Sequence[str]] | None = None) -> pd.DataFrame:
+    """One row per attack and class: attack, class, n, area A, best_area A*, largest D, optimality, and how many images no
+    attack broke. NaN where a class has no images, or none that an attack could still break.
+
+    attacks: by name those that belong together, by default every attack by itself.
+    """
+    names = [name for name in records.attacks if name != CLEAN]
+    for name in names:
+        if CLEAN not in records.attacks:
+            records.of(name).single()  # one that saw only some examples says nothing of a class
+    labels = records.frame.drop_duplicates("index").set_index("index")["label"]
+    wrong = pd.Series(False, index=labels.index)
+    if CLEAN in records.attacks:
+        clean = records.of(CLEAN)
+        wrong = pd.Series(~clean.correct, index=clean.index).reindex(labels.index)
+    best = _distances(records.frame.groupby("index")["minimal"].min(), wrong)
+    rows = []
+    for name, members in (attacks or {name: [name] for name in names}).items():
+        own = _distances(curve.nearest(records, members), wrong)
         for number, class_name in enumerate(records.class_names):
             chosen = (labels == number).to_numpy()
-            row = _of_class(distance[chosen], best[chosen]) if chosen.any() else dict.fromkeys(COLUMNS[3:], np.nan)
-            tables.append({"attack": name, "class": class_name, "n": int(chosen.sum()), **row})
-    return pd.DataFrame(tables, columns=COLUMNS)
+            row = _of_class(own[chosen], best[chosen]) if chosen.any() else dict.fromkeys(COLUMNS[3:], np.nan)
+            rows.append({"attack": name, "class": class_name, "n": int(chosen.sum()), **row})
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _of_class(distance: np.ndarray, best: np.ndarray) -> dict[str, float]:
+def _distances(found: pd.Series[float], wrong: pd.Series[bool]) -> Array:
+    """In the order of `wrong`; 0 where an image is misclassified without an attack."""
+    return found.reindex(wrong.index).fillna(np.inf).where(~wrong, 0.0).to_numpy(dtype=np.float64)
+
+
+def _of_class(distance: Array, best: Array) -> dict[str, float]:
     finite = np.isfinite(best)
     largest = float(best[finite].max()) if finite.any() else 0.0
     area, best_area = (float(np.minimum(values, largest).mean()) for values in (distance, best))
@@ -64,16 +77,16 @@ def _of_class(distance: np.ndarray, best: np.ndarray) -> dict[str, float]:
 
 
 def rated_attacks(records: Records) -> dict[str, list[str]]:
-    """The attacks whose distances can be rated: by family or name, the attacks that belong to it."""
+    """The attacks whose distances mean something, by family or name, each with the attacks that belong to it. An attack
+    that saw only the survivors of others is not rated."""
+    infos = {name: info for name, info in records.meta.attacks.items() if info.coverage == "all"}
     several = {
-        family: [name for name in members.values() if name != CLEAN]
+        family: [name for name in members.values() if name in infos and name != CLEAN]
         for family, members in curve.families(records).items()
-        if sum(name != CLEAN for name in members.values()) > 1
+        if sum(name in infos and name != CLEAN for name in members.values()) > 1
     }
     in_family = {name for members in several.values() for name in members}
     minimal = [
-        name
-        for name in records.attacks
-        if name not in in_family and records.meta.attacks[name].settings.get("minimal") is True
+        name for name in records.attacks if name in infos and infos[name].settings.get("minimal") is True
     ]
-    return {**several, **{name: [name] for name in minimal}}
+    return {**several, **{name: [name] for name in minimal if name not in in_family}}

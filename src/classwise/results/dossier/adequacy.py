@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pandas as pd
+
 from classwise.core.records import CLEAN
 from classwise.metrics import optimality
 from classwise.results.audit_result import Audit
@@ -17,7 +19,8 @@ UNAVAILABLE = (
 
 def of(audit: Audit) -> dict[str, Any]:
     """The attacks of a run, the findings, how many images each attack broke first, and the optimality by class."""
-    rated = optimality.compute(audit.records)
+    attacks = optimality.rated_attacks(audit.records)
+    rated = optimality.compute(audit.records, attacks) if len(attacks) > 1 else pd.DataFrame()
     return {
         "attacks": [_attack(audit, name) for name in audit.attacks],
         "findings": [finding.to_dict() for finding in audit.findings],

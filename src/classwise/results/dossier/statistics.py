@@ -46,7 +46,7 @@ def is_corrupted(audit: Audit) -> bool:
 
 
 def drop(audits: Mapping[str, Audit], numbers: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Per class the accuracy on clean, attacked and corrupted images, with the falls from clean.
+    """Per class the accuracy on clean, attacked and corrupted images, with the changes from clean.
 
     Clean and attacked are of the first run whose images are not corrupted; corrupted is the mean of the corrupted runs.
     """
@@ -67,8 +67,8 @@ def drop(audits: Mapping[str, Audit], numbers: Mapping[str, Mapping[str, Any]]) 
                 "clean": row["accuracy"],
                 "attacked": under,
                 "corrupted": mean,
-                "fall_attacked": _fall(row["accuracy"], under),
-                "fall_corrupted": _fall(row["accuracy"], mean),
+                "change_attacked": _change(row["accuracy"], under),
+                "change_corrupted": _change(row["accuracy"], mean),
             }
         )
     return rows
@@ -102,8 +102,8 @@ def statement(audit: Audit) -> list[str]:
     ]
 
 
-def _fall(clean: float | None, under: float | None) -> float | None:
-    return None if clean is None or under is None else clean - under
+def _change(clean: float | None, under: float | None) -> float | None:
+    return None if clean is None or under is None else under - clean
 
 
 def _plain(value: float) -> float | None:

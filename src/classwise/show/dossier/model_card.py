@@ -1,4 +1,4 @@
-"""The results of a dossier as `model-index`, the YAML in which model cards of the Hugging Face Hub state evaluations."""
+"""The results of a dossier as `model-index`, the YAML by which model cards of the Hugging Face Hub state them."""
 
 from __future__ import annotations
 

@@ -45,6 +45,5 @@ def print_page(page: Path, target: Path) -> str | None:
             with atomic_write(target) as handle:
                 handle.write(made.read_bytes())
             return None
-    return (
-        f"No PDF: {program} did not print {page} ({' '.join(reason) or 'no reason given'}). Print it from any browser."
-    )
+    why = " ".join(reason) or "no reason given"
+    return f"No PDF: {program} did not print {page} ({why}). Print it from any browser."

@@ -1,0 +1,3 @@
+// A dossier has nothing to click but its theme.
+
+startTheme(() => {});
