@@ -23,6 +23,7 @@ from classwise.auditing.inputs import expanded
 from classwise.cli.main import app
 from classwise.models import serve
 from classwise.results import criteria
+from classwise.results.dossier import facts
 from classwise.training import recipe
 from doc_blocks import ROOT, Block, commands, shell_lines
 from stand_ins import STAND_INS
@@ -187,6 +188,8 @@ class Page:
             attacks.parse(expanded(f"@{path}"))
         elif block.title == "gate.toml":
             criteria.read(path)
+        elif block.title == "facts.toml":
+            facts.read(path)
         else:
             recipe.build(recipe.read(path))
 

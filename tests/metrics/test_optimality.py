@@ -90,7 +90,9 @@ def test_which_attacks_have_distances_that_mean_something() -> None:
     meta = Meta(class_names=made.class_names, attacks={**made.meta.attacks, "pgd": AttackInfo(settings={"steps": 20})})
     assert list(optimality.rated_attacks(Records(made.frame, meta))) == ["fab"]
     infos = {**made.meta.attacks, "pgd": AttackInfo(settings={"minimal": True}, coverage="survivors")}
-    assert list(optimality.rated_attacks(Records(made.frame, Meta(class_names=("cat", "dog"), attacks=infos)))) == ["fab"]
+    assert list(optimality.rated_attacks(Records(made.frame, Meta(class_names=("cat", "dog"), attacks=infos)))) == [
+        "fab"
+    ]
 
 
 def test_families_of_several_radii_count_with_the_smallest_that_broke() -> None:

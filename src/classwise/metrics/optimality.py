@@ -12,9 +12,9 @@ attack's curve of accuracy against the radius and the lower envelope of all atta
 attack which breaks nothing leaves. Their code joins the points of the curves by trapezoids; here the area under the
 steps is exact. An image that no attack broke counts as D for every attack and moves nothing.
 
-Distances mean something for attacks that minimise them (audits with ``--distances``) and for families that ran at several
-radii, where the smallest radius that broke an image is an upper bound: `rated_attacks`. With one attack there is nothing
-to compare: it is its own best.
+Distances mean something for attacks that minimise them (audits with ``--distances``) and for families that ran at
+several radii, where the smallest radius that broke an image is an upper bound: `rated_attacks`. With one attack there
+is nothing to compare: it is its own best.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ COLUMNS = ["attack", "class", "n", "area", "best_area", "largest", "optimality",
 
 
 def compute(records: Records, attacks: Mapping[str, Sequence[str]] | None = None) -> pd.DataFrame:
-    """One row per attack and class: attack, class, n, area A, best_area A*, largest D, optimality, and how many images no
-    attack broke. NaN where a class has no images, or none that an attack could still break.
+    """One row per attack and class: attack, class, n, area A, best_area A*, largest D, optimality, and how many images
+    no attack broke. NaN where a class has no images, or none that an attack could still break.
 
     attacks: by name those that belong together, by default every attack by itself.
     """
@@ -72,7 +72,7 @@ def _of_class(distance: Array, best: Array) -> dict[str, float]:
         "best_area": best_area,
         "largest": largest,
         "optimality": 1 - (area - best_area) / span if span > 0 else np.nan,
-        "never_broken": int((~finite).sum()),
+        "never_broken": float((~finite).sum()),
     }
 
 
@@ -86,7 +86,5 @@ def rated_attacks(records: Records) -> dict[str, list[str]]:
         if sum(name in infos and name != CLEAN for name in members.values()) > 1
     }
     in_family = {name for members in several.values() for name in members}
-    minimal = [
-        name for name in records.attacks if name in infos and infos[name].settings.get("minimal") is True
-    ]
+    minimal = [name for name in records.attacks if name in infos and infos[name].settings.get("minimal") is True]
     return {**several, **{name: [name] for name in minimal if name not in in_family}}

@@ -9,7 +9,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import classwise
 from classwise.core.errors import UserError
 from classwise.core.run_config import as_table, same
 from classwise.core.run_folder import AuditFolder
@@ -59,6 +58,7 @@ def _model(audits: Mapping[str, Audit]) -> dict[str, Any]:
 
 def _run(audit: Audit) -> dict[str, Any]:
     data, command = as_table(audit.config.get("data")), as_table(audit.config.get("command"))
+    files = {} if audit.folder is None else _files(audit.folder)
     return {
         "data": data.get("name"),
         "data_fingerprint": data.get("fingerprint"),
@@ -66,7 +66,8 @@ def _run(audit: Audit) -> dict[str, Any]:
         "selection": {key: command[key] for key in _SELECTION if key in command},
         "seed": audit.records.meta.seed,
         "finished": _finished(audit.folder),
-        "files": {} if audit.folder is None else _files(audit.folder),
+        "files": files,
+        "records_sha256": _combined({name: digest for name, digest in files.items() if name.startswith("records/")}),
     }
 
 
@@ -75,6 +76,12 @@ def _files(folder: Path) -> dict[str, str]:
     run = AuditFolder(folder)
     parts = [run.config_file, run.summary_file, *sorted(run.records.glob("*.parquet"))]
     return {path.relative_to(folder).as_posix(): file_digest(path) for path in parts if path.is_file()}
+
+
+def _combined(digests: Mapping[str, str]) -> str | None:
+    """One digest of many files: SHA-256 of a line ``digest  name`` for each, as sha256sum writes them."""
+    lines = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
+    return hashlib.sha256(lines.encode()).hexdigest() if digests else None
 
 
 def _finished(folder: Path | None) -> str | None:
@@ -96,7 +103,7 @@ def _file(path: Path) -> str:
 
 def package_digest() -> str:
     """SHA-256 of the source of this classwise: of each file its path and content, in order of the paths."""
-    root, whole = Path(classwise.__file__).parent, hashlib.sha256()
+    root, whole = Path(__file__).parents[2], hashlib.sha256()
     for path in sorted(root.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             whole.update(f"{path.relative_to(root).as_posix()}\n{file_digest(path)}\n".encode())

@@ -93,9 +93,9 @@ def statement(audit: Audit) -> list[str]:
         f"Pearson) with Šidák's correction over the {len(seen):,} classes: with {how} confidence all hold at once. "
         "The interval of the worst class is for the lowest true accuracy of all classes, and not for the class that "
         "happened to come out lowest.",
-        "Stopping rule: the images were fixed before the first attack, by data set, selection and seed; none was "
-        "added or left out in view of results, so the intervals need no correction for looking more than once. "
-        f"{point}",
+        "Stopping rule: the run fixed its images before the first attack, by data set, selection and seed, and "
+        "neither added nor left out any in view of results, so the intervals need no correction for looking more than "
+        f"once. Whether this run was chosen among several is for the responsible person to say. {point}",
         "Direction of error: an attack can only find errors. A measured robust accuracy is an upper bound of the true "
         "one under this threat: a stronger attack may find it lower, none can find it higher. The intervals are about "
         "other images of the same kind, not about stronger attacks.",

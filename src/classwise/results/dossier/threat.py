@@ -65,5 +65,5 @@ def _queries(audit: Audit, blind: list[str]) -> str:
         return ""
     frame = audit.records.frame
     most = {name: int(frame.loc[frame["attack"] == name, "queries"].max()) for name in blind if name != CLEAN}
-    spent = ", ".join(f"{name} {count:,}" for name, count in most.items() if count)
-    return f" Query access: at most so many queries for an image: {spent}." if spent else " Query access."
+    spent = ", ".join(f"{count:,} for an image by {name}" for name, count in most.items() if count)
+    return f" Query access: at most {spent}." if spent else " Query access."

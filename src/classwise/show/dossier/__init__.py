@@ -77,7 +77,8 @@ def dossier(
         shutil.copyfile(facts, folder / "facts.toml")
     for name, audit in audits.items():
         _copy_run(audit, folder / "runs" / safe_name(name))
-    notes = [f"{len(made['missing'])} facts are not stated: {', '.join(made['missing'])}."] if made["missing"] else []
+    missing = made["missing"]
+    notes = [f"Not stated in the facts: {', '.join(missing)}."] if missing else []
     if print_pdf and (failed := pdf.print_page(folder / "dossier.html", folder / "dossier.pdf")) is not None:
         notes.append(failed)
     manifest.write(folder, _evidence(audits, made))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,11 @@ def html(dossier: Mapping[str, Any], title: str | None = None) -> str:
         threats=[(run, threat) for run, threat in shown["threat"].items() if threat],
         runs=[_run(shown, run, cells) for run in shown["results"]],
         statements=_statements(shown),
-        adequacy=[(run, own, _rated(shown, run, cells)) for run, own in shown["adequacy"].items() if own["attacks"]],
+        adequacy=[
+            (run, own, _about_attacks(own["findings"]), _rated(shown, run, cells))
+            for run, own in shown["adequacy"].items()
+            if own["attacks"] or _about_attacks(own["findings"])
+        ],
         drops=_drops(shown, cells),
         standards=standards.STANDARDS,
         note=standards.NOTE,
@@ -137,14 +141,16 @@ def _identity(dossier: Mapping[str, Any]) -> list[tuple[str, str | None, bool]]:
             (f"{run}: finished", about["finished"], False),
             (f"{run}: made by", _versions(software["versions"][run]), False),
         ]
-        rows += [(f"{run}: {name}, SHA-256", digest, True) for name, digest in about["files"].items()]
+        kept = {name: digest for name, digest in about["files"].items() if not name.startswith("records/")}
+        rows += [(f"{run}: {name}, SHA-256", digest, True) for name, digest in kept.items()]
+        rows.append((f"{run}: records, SHA-256 of all", about["records_sha256"], True))
     rows += [(f"Data file {name}, SHA-256", digest, True) for name, digest in own["data_files"].items()]
     return [
         *rows,
         ("This dossier was written by", f"classwise {software['classwise']}", False),
         ("Its source, SHA-256", software["classwise_sha256"], True),
         ("Its environment, SHA-256", software["environment_sha256"], True),
-        ("Commit of the model's code", facts["software"]["commit"], False),
+        ("Commit of the model's code", facts["software"]["commit"] or "not stated", False),
     ]
 
 
@@ -238,6 +244,11 @@ def _rated(dossier: Mapping[str, Any], run: str, cells: Cells) -> dict[str, Any]
             for name in classes
         ],
     }
+
+
+def _about_attacks(findings: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Warnings and notes; what to do next for the model's sake is in the report."""
+    return [finding for finding in findings if finding["severity"] != "recommendation"]
 
 
 def _drops(dossier: Mapping[str, Any], cells: Cells) -> list[dict[str, Any]]:
