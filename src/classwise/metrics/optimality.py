@@ -42,10 +42,8 @@ def compute(records: Records, attacks: Mapping[str, Sequence[str]] | None = None
         if CLEAN not in records.attacks:
             records.of(name).single()  # one that saw only some examples says nothing of a class
     labels = records.frame.drop_duplicates("index").set_index("index")["label"]
-    wrong = pd.Series(False, index=labels.index)
-    if CLEAN in records.attacks:
-        clean = records.of(CLEAN)
-        wrong = pd.Series(~clean.correct, index=clean.index).reindex(labels.index)
+    clean = records.take(np.flatnonzero((records.frame["attack"] == CLEAN).to_numpy()))
+    wrong = pd.Series(np.isin(labels.index, clean.index[~clean.correct]), index=labels.index)
     best = _distances(records.frame.groupby("index")["minimal"].min(), wrong)
     rows = []
     for name, members in (attacks or {name: [name] for name in names}).items():
