@@ -43,12 +43,12 @@ _ALL, _STRONG = "audit", "strong"  # of all images, and under strong attacks of 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """The models of one method, one for each seed, and what makes them. against: the group it is compared with, itself
-    where others are compared with it."""
+    """The models of one method, one for each seed, and the jobs that make each. against: the group it is compared with,
+    itself where others are compared with it."""
 
     name: str
     models: tuple[ModelUnderStudy, ...]
-    makers: tuple[StudyJob, ...]
+    makers: tuple[tuple[StudyJob, ...], ...]
     against: str
 
 
@@ -86,9 +86,10 @@ class WorstClass(Study):
     def jobs(self) -> list[StudyJob]:
         if len(self.seeds) < 2:
             raise UserError("one seed says nothing about others: give at least two, such as --seeds 0,1.")
-        groups = self.groups()
-        audits = [audit for group in groups for model in group.models for audit in self._audits(model)]
-        return [*(job for group in groups for job in group.makers), *audits]
+        groups, places = self.groups(), range(len(self.seeds))  # seed by seed, so that what is done is of whole seeds
+        makers = [[job for group in groups for job in group.makers[place]] for place in places]
+        audits = [[job for group in groups for job in self._audits(group.models[place])] for place in places]
+        return [job for place in places for job in (*makers[place], *audits[place])]
 
     def groups(self) -> list[Group]:
         """The base, what is trained from scratch beside it, and what fine-tunes it; then the repaired models."""
@@ -112,7 +113,7 @@ class WorstClass(Study):
             start = () if base is None else (f"model.weights={base.models[place].checkpoint}",)
             changes, setting = (*self.set, *start, f"train.seed={seed}"), Setting(None, self.eps, self.norm)
             models.append(from_recipe(f"{name}-{seed}", recipe, changes, setting))
-        makers = tuple(job for model in models for job in model.jobs)
+        makers = tuple(tuple(model.jobs) for model in models)
         return Group(name=name, models=tuple(models), makers=makers, against=against)
 
     def _repaired(self, group: Group) -> Group:
@@ -121,7 +122,7 @@ class WorstClass(Study):
         return Group(
             name=f"{group.name}-{_REPAIRED}",
             models=tuple(model for model, _ in found),
-            makers=tuple(job for _, job in found),
+            makers=tuple((job,) for _, job in found),
             against=group.against,
         )
 
@@ -193,7 +194,8 @@ class WorstClass(Study):
         """What each group took: seconds of its trainings and repairs, those of the base not counted again."""
         rows = []
         for group in self.groups():
-            seconds = [float((done.workspace.finished(job) or {})["seconds"]) for job in group.makers]
+            made = [job for jobs in group.makers for job in jobs]
+            seconds = [float((done.workspace.finished(job) or {})["seconds"]) for job in made]
             rows.append({"group": group.name, "models": len(seconds), "minutes each": float(np.mean(seconds)) / 60})
         return pd.DataFrame(rows)
 
