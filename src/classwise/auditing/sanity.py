@@ -53,7 +53,11 @@ def draw_sample(model: nn.Module, images: Images, device: torch.device, seed: in
 def _answers(model: nn.Module, x: Tensor) -> Tensor:
     """The model's logits, a few images at a time."""
     with torch.no_grad():
-        return torch.cat([model(few) for few in x.split(_FEW)])
+        return torch.cat([model(few) for few in _pieces(x)])
+
+
+def _pieces(rows: Tensor) -> list[Tensor]:
+    return [rows[begin : begin + _FEW] for begin in range(0, len(rows), _FEW)]
 
 
 def inspect(
@@ -177,7 +181,7 @@ def _zero_gradients(gradient: Tensor, sample: Sample) -> Iterator[Finding]:
 
 def _gradient(model: nn.Module, sample: Sample) -> Tensor:
     """∇_x CE on the sample; zero where the output does not depend on the input as autograd sees it."""
-    pieces = zip(sample.x.split(_FEW), sample.y.split(_FEW), strict=True)
+    pieces = zip(_pieces(sample.x), _pieces(sample.y), strict=True)
     return torch.cat([_gradient_of(model, x, y) for x, y in pieces])
 
 
@@ -213,7 +217,7 @@ def _unbounded(model: nn.Module, sample: Sample) -> Iterator[Finding]:
     if not right.any():
         return
     survive, tried = 0, int(right.sum())
-    for few in torch.nonzero(right).flatten().split(_FEW):
+    for few in _pieces(torch.nonzero(right).flatten()):
         rows = _begun(_UNBOUNDED, model, sample, few, 1.0, LINF)
         while len(rows["y"]) and int(rows["t"].max()) < _UNBOUNDED.steps:
             rows = _UNBOUNDED.advance(model, rows, LINF)
