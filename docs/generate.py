@@ -9,6 +9,7 @@ import importlib
 import inspect
 import re
 import runpy
+import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import astuple
 from pathlib import Path
@@ -112,12 +113,19 @@ def paper_list() -> str:
 def _reference(key: str) -> str:
     """An entry as a sentence: authors, title, where and when."""
     found = dict(re.findall(r"^  (\w+) = \{(.*)\},$", bibliography.entry(key), flags=re.MULTILINE))
-    plain = {name: re.sub(r"\\[`']\{?(\w)\}?|\{|\}|\\(?=&)", r"\1", text) for name, text in found.items()}
+    plain = {name: _plain_text(text) for name, text in found.items()}
     names = [name.split(",")[0] for name in plain["author"].split(" and ")]
-    authors = " and ".join(names) if len(names) < 3 else f"{names[0]} et al."
+    authors = " and ".join(names) if len(names) < 3 and "others" not in names else f"{names[0]} et al."
     places = ("booktitle", "journal", "institution", "howpublished", "note")
     where = next((plain[place] for place in places if place in plain), "")
     return ", ".join(part for part in (f"{authors}: {plain['title']}", where, plain["year"]) if part)
+
+
+def _plain_text(latex: str) -> str:
+    """A field of BibTeX without braces, its accents as letters."""
+    accents = {"`": "\u0300", "'": "\u0301", "^": "\u0302"}
+    letters = re.sub(r"\\([`'^])\{?(\w)\}?", lambda match: match[2] + accents[match[1]], latex)
+    return unicodedata.normalize("NFC", re.sub(r"[{}]|\\(?=&)", "", letters))
 
 
 def first_screen() -> str:

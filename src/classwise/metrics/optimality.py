@@ -28,6 +28,8 @@ from classwise.core.records import CLEAN, Records
 from classwise.metrics import curve
 from classwise.stats.intervals import Array
 
+PAPERS = ("cina2025",)
+
 COLUMNS = ["attack", "class", "n", "area", "best_area", "largest", "optimality", "never_broken"]
 
 
