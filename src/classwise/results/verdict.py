@@ -129,7 +129,7 @@ def _status(lowest: worst.Worst, classes: int, images: int) -> Status:
 
 def _who(v: Verdict) -> str:
     """The worst class, or the classes one of which it is."""
-    first = _called(v.worst[0])
+    first = called(v.worst[0])
     match v.status:
         case "single":
             return f"{first} is the only class with images"
@@ -141,7 +141,7 @@ def _who(v: Verdict) -> str:
             return f"{first} is the worst class"
         case "undecided":
             others = len(v.possible) - 1
-            rest = _called(v.possible[1]) if others == 1 else f"one of {others:,} others"
+            rest = called(v.possible[1]) if others == 1 else f"one of {others:,} others"
             return f"{first} or {rest} is the worst class"
         case "few images":
             return f"{first} looks worst, on {v.images} image{'' if v.images == 1 else 's'}"
@@ -149,7 +149,7 @@ def _who(v: Verdict) -> str:
 
 def _finding(v: Verdict) -> str:
     """The verdict without its attack."""
-    first, accuracy, certain = _called(v.worst[0]), _level(v), f"at {level(v.confidence)} confidence"
+    first, accuracy, certain = called(v.worst[0]), _level(v), f"at {level(v.confidence)} confidence"
     lowest = f"{first} has the lowest accuracy: {accuracy}{_errors(v)}"
     match v.status:
         case "single":
@@ -183,14 +183,14 @@ def _level(v: Verdict) -> str:
 def _errors(v: Verdict) -> str:
     if v.confused_with is None or v.confused_share is None:
         return ""
-    return f"; most often misclassified as {_called(v.confused_with)} ({percent(v.confused_share, 0)} of its errors)"
+    return f"; most often misclassified as {called(v.confused_with)} ({percent(v.confused_share, 0)} of its errors)"
 
 
 def _some(names: Sequence[str]) -> str:
-    return listed([_called(name) for name in names], _NAMED)
+    return listed([called(name) for name in names], _NAMED)
 
 
-def _called(name: str) -> str:
+def called(name: str) -> str:
     """A class by a name that cannot be mistaken for a number or for part of the sentence."""
     if not re.search(r"[^\W\d_]", name):
         return f"class {name}"

@@ -46,6 +46,11 @@ def tables(chart: Any) -> list[pd.DataFrame]:
     return [pd.DataFrame(json.loads(text)) for text in chart.to_dict()["datasets"].values()]
 
 
+def columns(table: pd.DataFrame) -> set[str]:
+    """The columns of a table but those of its tooltips."""
+    return {str(column) for column in table if not str(column).startswith("tip")}
+
+
 def table_with(chart: Any, *columns: str) -> pd.DataFrame:
     return next(table for table in tables(chart) if {*columns} <= {*table.columns})
 
@@ -258,7 +263,7 @@ def test_forest_has_simultaneous_intervals_and_the_weakest_on_top() -> None:
     low, high = proportion_confint(2, 10, alpha=1 - level, method="wilson")
     assert own.loc["cat", ["value", "low", "high"]].tolist() == pytest.approx([0.2, low, high], abs=1e-6)
     assert domain(chart, "y") == ["cat", "dog", "car", "ship"]
-    totals = next(table for table in tables(chart) if {*table} == {"run", "value"})
+    totals = next(table for table in tables(chart) if columns(table) == {"run", "value"})
     assert totals["value"].tolist() == [24 / 40, 1.0]
 
 
@@ -364,10 +369,10 @@ def test_epochs_shade_from_worst_to_best_class_and_draw_the_overall_line() -> No
     chart = epochs.draw(history())
     span = table_with(chart, "min", "max")
     assert span[["min", "max"]].to_numpy().tolist() == [[0.2, 0.4], [0.1, 0.9]]
-    overall = next(table for table in tables(chart) if {*table} == {"x", "value"})
+    overall = next(table for table in tables(chart) if columns(table) == {"x", "value"})
     assert overall["value"].tolist() == [0.3, 0.5]
     ends = table_with(chart, "colour")
-    assert ends["class"].tolist() == ["a", "b"]
+    assert ends["class"].tolist() == ["a", "all", "b"]
 
 
 def test_epochs_less_the_mean_of_the_classes() -> None:
@@ -447,6 +452,31 @@ def test_state_that_never_moves_is_said_so() -> None:
         figures.from_histories("class_state", {"run": history(**{"beta:a": [6.0, 6.0], "beta:b": [6.0, 6.0]})})
 
 
+def test_a_class_has_one_colour_whatever_is_highlighted_beside_it() -> None:
+    """In class order, so that epochs, curves and the page agree; from the ninth class on the dash differs."""
+    frame = pd.DataFrame(
+        {"epoch": [1, 2], "robust": [0.4, 0.4], **{f"robust:c{k}": [0.1 * k, 0.09 * k] for k in range(10)}}
+    )
+    for highlight in (("c1", "c9"), ("c9", "c4", "c1")):
+        shown = table_with(epochs.draw(frame, highlight=highlight), "number")
+        assert dict(zip(shown["class"], shown["number"], strict=True)) == {name: int(name[1:]) for name in highlight}
+    assert style.class_colour(1) == style.class_colour(9) == style.PALETTE[1]
+    scales = json.dumps(epochs.draw(frame, highlight=("c1", "c9")).to_dict())
+    dashes = json.loads(re.search(r'"strokeDash": .*?"range": (\[\[.*?\]\])', scales)[1])  # type: ignore[index]
+    assert dashes[1] != dashes[9]
+
+
+def test_a_name_that_moved_is_led_to_the_end_of_its_line() -> None:
+    frame = pd.DataFrame(
+        {"epoch": [1, 2], "robust": [0.5, 0.5], **{f"robust:c{k}": [0.5, 0.5 + 0.001 * k] for k in range(6)}}
+    )
+    ends = table_with(epochs.draw(frame), "end").set_index("class")
+    assert ends.loc["c3", "end"] == pytest.approx(0.503)
+    names = ends["value"].sort_values().to_numpy()
+    assert (np.diff(names) > 0.03).all()  # a line of letters in a plot from 0 to 0.6
+    assert abs(ends["value"] - ends["end"]).max() < 0.2
+
+
 def swept(audit_of: AuditOf, scale: float = 255) -> Audit:
     infos = {f"pgd@{k}": AttackInfo(settings={"name": "pgd"}, eps=k / scale, family="pgd") for k in (4, 8)}
     return audit_of({"pgd@4": [5, 2], "pgd@8": [1, 2]}, support=[10, 2], names=("cat", "dog"), infos=infos)
@@ -454,7 +484,7 @@ def swept(audit_of: AuditOf, scale: float = 255) -> Audit:
 
 def test_curve_begins_at_clean_images_and_counts_every_image_once(audit_of: AuditOf) -> None:
     chart = figures.from_runs("curve", {"run": swept(audit_of)})
-    overall = next(table for table in tables(chart) if {*table} == {"x", "value"})
+    overall = next(table for table in tables(chart) if columns(table) == {"x", "value"})
     assert overall["x"].tolist() == [0, 4, 8]
     assert overall["value"].tolist() == pytest.approx([1, 7 / 12, 3 / 12])
     points = table_with(chart, "low", "number").set_index(["class", "x"])

@@ -79,8 +79,10 @@ def dots(
         base.mark_point(filled=True, size=34, opacity=1, aria=True).encode(x=x, shape=shape),
     ]
     if totals is not None:
-        line = alt.Chart(table(totals)).mark_rule(strokeDash=[4, 3], strokeWidth=1, opacity=0.8)
-        layers.insert(0, line.encode(x=x, color=colour))
+        texts = {"class": ["all images"] * len(totals), "value": [share(value) for value in totals["value"]]}
+        sums, own = with_tooltips(totals, {"run": totals["run"].astype(str).tolist(), **texts})
+        line = alt.Chart(table(sums)).mark_rule(strokeDash=[4, 3], strokeWidth=1, opacity=0.8, aria=True)
+        layers.insert(0, line.encode(x=x, color=colour, **own))
     between = alt.Step(max(12, 8 * len(runs)), **{"for": "position"})
     return alt.layer(*layers, width=_WIDTH, height=between)
 

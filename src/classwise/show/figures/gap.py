@@ -62,7 +62,11 @@ def _table(pair: Mapping[str, Records], found: Mapping[str, PerClass]) -> pd.Dat
 def _links(shown: pd.DataFrame, x: alt.X, y: alt.Y) -> Chart:
     ends = shown.groupby("class", sort=False)["value"].agg(["min", "max"]).reset_index()
     low = alt.X("min:Q", scale=x["scale"], title="accuracy")
-    return alt.Chart(table(ends)).mark_rule(color=FAINT, strokeWidth=1.5).encode(x=low, x2="max:Q", y=y)
+    lost = map(distance, ends["max"] - ends["min"])
+    rows, tips = with_tooltips(ends, {"class": ends["class"].astype(str), "points apart": lost})
+    return (
+        alt.Chart(table(rows)).mark_rule(color=FAINT, strokeWidth=1.5, aria=True).encode(x=low, x2="max:Q", y=y, **tips)
+    )
 
 
 def _points(shown: pd.DataFrame, x: alt.X, y: alt.Y) -> Chart:
@@ -85,10 +89,10 @@ def _spans(found: Mapping[str, PerClass], x: alt.X, y: alt.Y) -> list[Chart]:
     """From the worst to the best class, with the distance in percentage points and their names."""
     frame = pd.DataFrame([_span(kind, own, line) for (kind, own), line in zip(found.items(), _SPANS, strict=True)])
     low = alt.X("low:Q", scale=x["scale"], title="accuracy")
-    bars = alt.Chart(table(frame)).mark_bar(height=10, opacity=0.35)
-    layers: list[Chart] = [
-        bars.encode(x=low, x2="high:Q", y=y, color=alt.Color("kind:N", scale=run_scale(_KINDS), legend=None))
-    ]
+    rows, tips = with_tooltips(frame, {"gap": frame["kind"], "points": frame["text"]})
+    bars = alt.Chart(table(rows)).mark_bar(height=10, opacity=0.35, aria=True)
+    colour = alt.Color("kind:N", scale=run_scale(_KINDS), legend=None)
+    layers: list[Chart] = [bars.encode(x=low, x2="high:Q", y=y, color=colour, **tips)]
     at = alt.X("at:Q", scale=x["scale"], title="accuracy")
     for side, dx in _SIDES.items():
         words = alt.Chart(table(frame[frame["side"] == side])).mark_text(fontSize=8, align=side, dx=dx)

@@ -12,7 +12,17 @@ from scipy import optimize
 
 from classwise.core.errors import check_known
 from classwise.core.format import percent as share
-from classwise.show.figures.style import DASHES, FAINT, PALETTE, QUIET, Chart, Look, table, with_tooltips
+from classwise.show.figures.style import (
+    DASHES,
+    FAINT,
+    PALETTE,
+    QUIET,
+    Chart,
+    Look,
+    class_colour,
+    table,
+    with_tooltips,
+)
 from classwise.stats.intervals import Array
 
 ALL = "all"
@@ -20,7 +30,10 @@ BESIDE = 4  # points beside the first and the last x, so that intervals there ar
 _WIDTH, _HEIGHT = 260, 180
 _MOST_FAINT = 200  # classes in the background; with more only the range would be visible
 _MOST_NAMED = 12  # classes all of which are named at their ends
+_MOST_POINTS = 1500  # of classes in the background
 _LETTER = 9  # points
+_LEAD = 12  # points from the end of a line to its name
+_RANGE = "range of the classes; from the lowest to the highest"
 
 Domain = tuple[float, float]
 
@@ -47,9 +60,11 @@ def draw_lines(
     frame, tips = with_tooltips(frame, {"class": frame["class"].astype(str), str(x["title"]): at, y: values})
     layers = [_span(frame, x, up), *_behind(frame, chosen, x, up, tips), *_singled(frame, chosen, x, up, tips)]
     if overall is not None:
-        layers.append(
-            alt.Chart(table(overall)).mark_line(style="ink", strokeWidth=2, strokeDash=[4, 2]).encode(x=x, y=up)
-        )
+        texts = {str(x["title"]): map("{:.6g}".format, overall["x"]), y: map(share, overall["value"])}
+        whole, own = with_tooltips(overall, {"class": [ALL] * len(overall), **texts})
+        base = alt.Chart(table(whole)).encode(x=x, y=up)
+        layers.append(base.mark_line(style="ink", strokeWidth=2, strokeDash=[4, 2]))
+        layers.append(base.mark_point(style="ink", size=14, filled=True, opacity=1, aria=True).encode(**own))
     named = frame if frame["class"].nunique() <= _MOST_NAMED else frame[frame["class"].isin(chosen)]
     ends = _ends(named, overall, chosen, domain)
     layers += _names(ends, x, up)
@@ -57,43 +72,49 @@ def draw_lines(
 
 
 def _chosen(frame: pd.DataFrame, highlight: Sequence[str] | None) -> dict[str, int]:
-    """The highlighted classes, each with the number of its colour and dash."""
+    """The highlighted classes, each with its number, which gives it the same colour and dash in every figure."""
     names = frame["class"].unique().tolist()
     if highlight is None:
         last = frame.dropna(subset=["value"]).groupby("class", sort=False)["value"].last().sort_values(kind="stable")
         highlight = list(dict.fromkeys((*last.index[:2], *last.index[-2:])))
     check_known("class", names, *highlight)
-    return {name: place % len(PALETTE) for place, name in enumerate(highlight)}
+    return {name: names.index(name) for name in highlight}
 
 
 def _span(frame: pd.DataFrame, x: alt.X, up: alt.Y) -> Chart:
     low = alt.Y("min:Q", scale=up["scale"], title=up["title"])
     span = frame.groupby("x")["value"].agg(["min", "max"]).reset_index()
-    return alt.Chart(table(span)).mark_area(color=FAINT, opacity=0.18).encode(x=x, y=low, y2="max:Q")
+    area = alt.Chart(table(span)).mark_area(color=FAINT, opacity=0.18, aria=True, description=_RANGE)
+    return area.encode(x=x, y=low, y2="max:Q")
 
 
 def _behind(frame: pd.DataFrame, chosen: dict[str, int], x: alt.X, up: alt.Y, tips: Look) -> list[Chart]:
     others = frame[~frame["class"].isin(chosen)]
     if not 0 < others["class"].nunique() <= _MOST_FAINT:
         return []
-    lines = alt.Chart(table(others)).mark_line(color=FAINT, strokeWidth=0.8, opacity=0.8)
-    return [lines.encode(x=x, y=up, detail="class:N", tooltip=tips["tooltip"])]
+    base = alt.Chart(table(others)).encode(x=x, y=up)
+    lines = base.mark_line(color=FAINT, strokeWidth=0.8, opacity=0.8).encode(detail="class:N", tooltip=tips["tooltip"])
+    points = base.mark_point(color=FAINT, size=9, filled=True, opacity=1, aria=True).encode(**tips)
+    return [lines, points] if len(others) <= _MOST_POINTS else [lines]
 
 
 def _singled(frame: pd.DataFrame, chosen: dict[str, int], x: alt.X, up: alt.Y, tips: Look) -> list[Chart]:
     """Lines, points and intervals of the highlighted classes; their numbers choose colours, so that panels agree."""
     own = frame[frame["class"].isin(chosen)]
-    numbers = list(range(len(PALETTE)))
-    colour = alt.Color("number:O", scale=alt.Scale(domain=numbers, range=list(PALETTE)), legend=None)
-    dash = alt.StrokeDash("number:O", scale=alt.Scale(domain=numbers, range=list(DASHES)), legend=None)
-    base = alt.Chart(table(own.assign(number=own["class"].map(chosen)))).encode(x=x, color=colour)
+    numbers = list(range(len(PALETTE) * len(DASHES)))
+    dashes = [DASHES[(n + n // len(PALETTE)) % len(DASHES)] for n in numbers]  # with its colour each pair once
+    colour = alt.Color(
+        "number:O", scale=alt.Scale(domain=numbers, range=[class_colour(n) for n in numbers]), legend=None
+    )
+    dash = alt.StrokeDash("number:O", scale=alt.Scale(domain=numbers, range=dashes), legend=None)
+    base = alt.Chart(table(own.assign(number=own["class"].map(chosen) % len(numbers)))).encode(x=x, color=colour)
     layers = [
         base.mark_line(strokeWidth=1.8).encode(y=up, strokeDash=dash, detail="class:N"),
         base.mark_point(size=14, filled=True, opacity=1, aria=True).encode(y=up, **tips),
     ]
     if "low" in frame:
         low = alt.Y("low:Q", scale=up["scale"], title=up["title"])
-        layers.append(base.mark_rule(opacity=0.6).encode(y=low, y2="high:Q"))
+        layers.append(base.mark_rule(opacity=0.6, aria=True).encode(y=low, y2="high:Q", **tips))
     return layers
 
 
@@ -101,14 +122,14 @@ def _ends(frame: pd.DataFrame, overall: pd.DataFrame | None, chosen: dict[str, i
     """The position of each label: beside the end of its line, without overlaps."""
     last = frame.dropna(subset=["value"]).groupby("class", sort=False).last().reset_index()
     ends = last[["class", "x", "value"]].assign(
-        colour=[PALETTE[chosen[name]] if name in chosen else QUIET for name in last["class"]]
+        colour=[class_colour(chosen[name]) if name in chosen else QUIET for name in last["class"]]
     )
     if overall is not None:
         own = overall.iloc[[-1]][["x", "value"]].assign(**{"class": ALL, "colour": None})
         ends = pd.concat([ends, own], ignore_index=True)
     gap = (domain[1] - domain[0]) * (_LETTER + 1) / _HEIGHT
     ends = ends.sort_values("value", kind="stable")
-    return ends.assign(value=apart(ends["value"].to_numpy(), gap, domain), x=frame["x"].max())
+    return ends.assign(end=ends["value"], value=apart(ends["value"].to_numpy(), gap, domain), x=frame["x"].max())
 
 
 def apart(values: Array, gap: float, domain: Domain) -> list[float]:
@@ -124,8 +145,17 @@ def apart(values: Array, gap: float, domain: Domain) -> list[float]:
 
 
 def _names(ends: pd.DataFrame, x: alt.X, up: alt.Y) -> list[Chart]:
-    text: Look = {"align": "left", "baseline": "middle", "dx": 6, "fontSize": _LETTER}
-    coloured = ends["colour"].notna()
-    classes = alt.Chart(table(ends[coloured])).mark_text(**text).encode(x=x, y=up, text="class:N")
-    whole = alt.Chart(table(ends[~coloured])).mark_text(style="ink", **text).encode(x=x, y=up, text="class:N")
-    return [classes.encode(fill=alt.Fill("colour:N", scale=None)), whole]
+    """The names at the ends of the lines, in ink, each led to its line by a rule of the class's colour."""
+    text: Look = {"align": "left", "baseline": "middle", "dx": _LEAD + 3, "fontSize": _LETTER}
+    quiet = ends["colour"] == QUIET
+    others = alt.Chart(table(ends[quiet])).mark_text(color=QUIET, **text).encode(x=x, y=up, text="class:N")
+    named = alt.Chart(table(ends[~quiet])).mark_text(style="ink", **text).encode(x=x, y=up, text="class:N")
+    leaders = alt.Chart(table(ends.fillna({"colour": QUIET}))).mark_rule(strokeWidth=1, xOffset=3, x2Offset=_LEAD)
+    led = leaders.encode(
+        x=x,
+        x2="x:Q",
+        y=alt.Y("end:Q", scale=up["scale"], title=up["title"]),
+        y2="value:Q",
+        stroke=alt.Stroke("colour:N", scale=None),
+    )
+    return [led, others, named]

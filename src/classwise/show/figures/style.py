@@ -108,6 +108,11 @@ def run_scale(runs: Sequence[str], values: Sequence[Any] = PALETTE) -> alt.Scale
     return alt.Scale(domain=list(runs), range=list(itertools.islice(itertools.cycle(values), len(runs))))
 
 
+def class_colour(number: int) -> str:
+    """The colour of a class by its number, the same in every figure and on the page; they repeat from the ninth on."""
+    return PALETTE[number % len(PALETTE)]
+
+
 def run_legend(runs: Sequence[str], offset: float = 8) -> alt.Legend | None:
     """The legend of several runs, above the plot and no wider than a column; none for one run."""
     if len(runs) < 2:
@@ -165,7 +170,7 @@ def save(
     }
     if path.suffix.lower() not in makers:
         raise UserError(f"cannot write a figure as {path.suffix or path.name!r}; use one of {', '.join(makers)}.")
-    content = makers[path.suffix.lower()](*_fitted(visible(styled(chart).to_dict(validate=False)), _points(width)))
+    content = makers[path.suffix.lower()](*fitted(visible(styled(chart).to_dict(validate=False)), _points(width)))
     try:
         with atomic_write(path) as handle:
             handle.write(content)
@@ -182,7 +187,7 @@ def _points(width: str | float | None) -> float | None:
     return width
 
 
-def _fitted(specification: dict[str, Any], width: float | None) -> tuple[dict[str, Any], str]:
+def fitted(specification: dict[str, Any], width: float | None) -> tuple[dict[str, Any], str]:
     """The chart with its plots scaled until the whole is `width` wide, and its drawing.
 
     What axes and legends need is known only once they are drawn, so the factor is found by the secant method.

@@ -18,14 +18,14 @@ import numpy as np
 import pandas as pd
 
 from classwise.core.csv_files import visible
-from classwise.core.format import distance, fixed, interval, level, p_equals, percent
+from classwise.core.format import distance, fixed, interval, level, listed, p_equals, percent
 from classwise.core.records import Array
 from classwise.core.storage import atomic_write_text, safe_name
 from classwise.results.division import SORTS, Division
 from classwise.results.leaderboard import Leaderboard
 from classwise.results.submissions import Submission
 from classwise.show.leaderboard import cost_text, family_text, markdown, rank_text
-from classwise.show.page import document, page
+from classwise.show.page import document, glossary, page
 
 PAGE, REPORTS = "index.html", "reports"
 _SCRIPTS = ("dom.js", "theme.js", "board.js")
@@ -123,7 +123,9 @@ def render(board: Leaderboard, title: str, command: str, links: Mapping[str, str
         payload,
         ["board.css"],
         title=title,
-        sections=[("models", "Models"), ("about", "About this board")],
+        sections=[("models", "Models"), ("about", "About this board"), ("glossary", "Glossary")],
+        scope=_scope(board),
+        terms=glossary.of({"board"}),
         verdict=_verdict(board),
         numbers=_figures(board),
         columns=COLUMNS,
@@ -141,6 +143,16 @@ def _verdict(board: Leaderboard) -> str:
         return board.divisions[0].sentence()
     models = sum(len(one.rows) for one in board.divisions)
     return f"{models} models in {len(board.divisions)} divisions. Only models of one division are comparable."
+
+
+def _scope(board: Leaderboard) -> list[tuple[str, str]]:
+    """What all divisions are about, as a report says it: data, threats and attacks."""
+    parts = {
+        "data": [one.data for one in board.divisions],
+        "threat": [one.threat for one in board.divisions],
+        "attacks": [" + ".join(one.kinds) for one in board.divisions],
+    }
+    return [(key, listed(list(dict.fromkeys(values)), 4)) for key, values in parts.items()]
 
 
 def _figures(board: Leaderboard) -> list[tuple[str, str, str]]:

@@ -22,11 +22,10 @@ from classwise.results.compare_groups import GroupComparison
 from classwise.results.repair_result import RepairResult
 from classwise.show import figures
 from classwise.show.figures import class_state
-from classwise.show.figures.style import Chart
+from classwise.show.figures.style import Chart, fitted
 
 _INK = "currentColor"  # of the page: light, dark or printed
-_WIDE, _HIGH = 680, 260  # of a chart of a training, which is as wide as the page
-_LARGER = 1.7  # times its size in a paper, to which a chart may grow
+_WIDE = 680.0  # points of the whole width of the page
 _BLACK = '"#000000"'  # of the palette, invisible on a dark page
 
 
@@ -126,16 +125,16 @@ def of_training(name: str, history: pd.DataFrame, place: int = 0) -> list[Drawin
     """The figures of a training, as wide as the page: robustness by class over the epochs, and each class-wise state
     that changed. place: the training's among those of the page."""
     epochs, state = _OF_TRAININGS
-    drawn = [_draw(epochs, _wide, {name: history}, f"epochs{place}")]
+    drawn = [_draw(epochs, _untitled, {name: history}, f"epochs{place}")]
     for kind in class_state.moving(history):
-        make = functools.partial(_wide, state=(kind,))
+        make = functools.partial(_untitled, state=(kind,))
         drawn.append(_draw(replace(state, title=f"{state.title}: {kind}"), make, {name: history}, f"{kind}{place}"))
     return drawn
 
 
-def _wide(figure: str, histories: Mapping[str, pd.DataFrame], **options: Any) -> Chart:
+def _untitled(figure: str, histories: Mapping[str, pd.DataFrame], **options: Any) -> Chart:
     (history,) = histories.values()
-    return figures.from_histories(figure, {"": history}, **options).properties(width=_WIDE, height=_HIGH, title="")
+    return figures.from_histories(figure, {"": history}, **options).properties(title="")
 
 
 def of_repairs(repairs: Mapping[str, RepairResult]) -> list[Drawing]:
@@ -167,13 +166,21 @@ def _draw(figure: PageFigure, make: Callable[..., Chart], runs: Any, identifier:
 
 def svg(chart: Chart, name: str) -> str:
     """A figure for use inside a page: no background, the page's text colour, and unique identifiers."""
-    import vl_convert
-
     specification = figures.styled(chart, background="transparent", ink=_INK).to_dict(validate=False)
     specification["config"].setdefault("mark", {})["aria"] = False  # marks are read that have their numbers as text
     coloured = json.loads(json.dumps(specification).replace(_BLACK, json.dumps(_INK)))
-    drawn = vl_convert.vegalite_to_svg(visible(coloured))
+    drawn = _as_wide_as_the_page(visible(coloured))
     drawn = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", drawn)
     size = re.search(r'width="([\d.]+)" height="[\d.]+"', drawn)
     assert size is not None, "the renderer writes the size into the first tag"
-    return drawn.replace(size[0], f'style="max-width:{_LARGER * float(size[1]):.0f}px"', 1)  # as wide as the page
+    return drawn.replace(size[0], "", 1)  # as wide as the page
+
+
+def _as_wide_as_the_page(specification: dict[str, Any]) -> str:
+    """The drawing of a chart whose plots are stretched until it is as wide as the page; letters keep their size."""
+    import vl_convert
+
+    try:
+        return fitted(specification, _WIDE)[1]
+    except UserError:  # of very many panels; it is as wide as it has to be
+        return str(vl_convert.vegalite_to_svg(specification))

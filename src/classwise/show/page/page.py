@@ -27,7 +27,10 @@ from classwise.results.training_result import TrainingResult
 from classwise.show.page import charts, commands, data, document, first_screen, gallery, glossary, panels, sections
 from classwise.show.page import trainings as trained
 
-_SCRIPTS = ("dom.js", "theme.js", "table.js", "confusion.js", "charts.js", "panel.js", "download.js", "page.js")
+_SCRIPTS = (
+    "dom.js", "theme.js", "table.js", "confusion.js", "confusion_map.js", "charts.js", "panel.js", "download.js",
+    "page.js",
+)  # fmt: skip
 _IMAGE_BYTES = 2_500_000  # of all images together, so that a page stays under five million
 
 _SECTIONS = {

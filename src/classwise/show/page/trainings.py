@@ -11,6 +11,7 @@ from classwise.core.format import fixed, interval, level, percent, radius
 from classwise.core.run_config import plain
 from classwise.metrics.worst import label
 from classwise.results.training_result import CONFIDENCE, Share, TrainingResult
+from classwise.results.verdict import called
 from classwise.show.page.sections import setting_rows
 
 _RULES = {
@@ -63,7 +64,7 @@ def headline(training: TrainingResult) -> str:
     if not tied:
         return "No image was held out, so the accuracy is not known: audit the model."
     ci = f" ({level(CONFIDENCE)} CI {interval(worst.low, worst.high)})" if _known(worst) else ""
-    who = f"{tied[0]} is the worst class" if len(tied) == 1 else f"{len(tied)} classes tie for the worst"
+    who = f"{called(tied[0])} is the worst class" if len(tied) == 1 else f"{len(tied)} classes tie for the worst"
     return f"{who} on held-out images: {percent(worst.value)} robust{ci}."
 
 
@@ -113,6 +114,7 @@ def class_rows(training: TrainingResult) -> list[dict[str, Any]]:
     return [
         {
             "class": row["class"],
+            "place": place,
             "n": f"{row['n']:,}" if row["n"] else "–",
             "clean": percent(row["clean"]),
             "robust": percent(row["robust"]),
@@ -122,7 +124,7 @@ def class_rows(training: TrainingResult) -> list[dict[str, Any]]:
             "span": round(100 * (row["high"] - row["low"]), 2) if row["low"] == row["low"] else None,
             "weakest": row["class"] in tied,
         }
-        for _, row in table.iterrows()
+        for place, row in table.iterrows()
     ]
 
 

@@ -1,9 +1,9 @@
-// Confusion: a grid of buttons while its cells are legible, a canvas beyond that, and the list of the most frequent errors.
+// Confusion: a grid of buttons while its cells are legible, a map beyond that (confusion_map.js), and the list of the most frequent errors.
 
 const MOST_CELLS = 40; // classes of a grid
 const MOST_NUMBERS = 20; // classes whose shares are written into the cells
 const MOST_LISTED = 12;
-const GRAIN = 2.4; // pixels of the canvas a lone error covers at least
+const MOST_PRINTED = 60; // pairs on paper, where a map of many classes cannot be pointed at
 
 // The confusion of a view as a list of errors, and its sums; for groups, the errors between them.
 function errorsOf(run, view, level) {
@@ -42,9 +42,9 @@ function drawConfusion(state, run, view) {
   const room = byId("confusion-room");
   const peak = Math.max(...table.errors.map((error) => error.share), 1e-9);
   const large = table.names.length > MOST_CELLS;
-  room.replaceChildren(large ? confusionCanvas(table, peak, run, view, state) : confusionGrid(table, peak, run, view, state));
+  room.replaceChildren(large ? confusionMap(table, peak, run, view, state) : confusionGrid(table, peak, run, view, state));
   byId("readout").textContent = large
-    ? "Point at a dot to read it; click to see its images."
+    ? "Point at a dot to read it, click it to see its images; a double click zooms in, and a drag moves the map."
     : "Point at a cell to read it; click it, or press Enter, to see its images.";
   listErrors(state, run, view, table);
 }
@@ -131,41 +131,6 @@ function keepOneStop(event) {
   event.target.tabIndex = 0;
 }
 
-function confusionCanvas(table, peak, run, view, state) {
-  const { names, order, errors } = table;
-  const size = 1000;
-  const place = new Map(order.map((at, k) => [at, k]));
-  const cell = size / names.length;
-  const canvas = h("canvas", { width: size, height: size, role: "img", "aria-label": `Confusion of ${names.length} classes under ${view.attack}; the list beside it holds its largest entries.` });
-  const brush = canvas.getContext("2d");
-  brush.fillStyle = `rgb(${triple("--accent-rgb").join(" ")})`;
-  const side = Math.max(cell, GRAIN);
-  for (const { i, j, share } of errors) {
-    brush.globalAlpha = 0.12 + 0.88 * Math.sqrt(share / peak); // the root, so that rare errors are still seen
-    brush.fillRect(place.get(j) * cell, place.get(i) * cell, side, side);
-  }
-  const found = (event) => {
-    const box = canvas.getBoundingClientRect();
-    const [x, y] = [((event.clientX - box.left) / box.width) * size, ((event.clientY - box.top) / box.height) * size];
-    let [best, nearest] = [null, Math.max(cell, 7)];
-    for (const error of errors) {
-      const away = Math.max(Math.abs(place.get(error.j) * cell + cell / 2 - x), Math.abs(place.get(error.i) * cell + cell / 2 - y));
-      if (away < nearest || (away === nearest && best && error.n > best.n)) [best, nearest] = [error, away];
-    }
-    return best;
-  };
-  canvas.addEventListener("mousemove", (event) => {
-    const error = found(event);
-    canvas.style.cursor = error ? "pointer" : "default";
-    if (error) byId("readout").textContent = describe(table, error);
-  });
-  canvas.addEventListener("click", (event) => {
-    const error = found(event);
-    if (error) openCell(run, view, table, error, state);
-  });
-  return canvas;
-}
-
 function listErrors(state, run, view, table) {
   const wanted = state.errorsOf.toLowerCase();
   const chosen = table.errors.filter(({ i, j }) => !wanted || [i, j].some((k) => table.names[k].toLowerCase().includes(wanted)));
@@ -177,6 +142,8 @@ function listErrors(state, run, view, table) {
     return h("li", {}, h("button", { type: "button", onclick: () => openCell(run, view, table, error, state) }, label, numbers));
   });
   byId("errors-list").replaceChildren(...items);
+  const printed = table.names.length > MOST_CELLS ? chosen.slice(0, MOST_PRINTED) : [];
+  byId("errors-print").replaceChildren(...printed.map((error) => h("li", {}, describe(table, error))));
   byId("errors-none").hidden = items.length > 0;
 }
 

@@ -153,7 +153,9 @@ function openClass(place) {
   markRow();
   writeAddress();
   byId("panel").scrollTop = 0;
-  if (!byId("panel").open) byId("panel").showModal();
+  if (byId("panel").open) return;
+  byId("panel").showModal();
+  byId("panel-close").focus();
 }
 
 // To the next class in the order of the table.

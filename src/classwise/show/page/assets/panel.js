@@ -96,7 +96,7 @@ function curveOf(run, place, name) {
   const label = own.map(({ curve, at }) => curve.text.map((text, k) => `${text}: ${percent(curve.accuracy[k][at])}`).join(", ")).join("; ");
   return part(
     "Accuracy over the radius",
-    h("div", { class: "chart wide-chart", role: "img", "aria-label": `Robust accuracy of ${name} by radius. ${label}.` }, drawing),
+    h("div", { class: "chart", role: "img", "aria-label": `Robust accuracy of ${name} by radius. ${label}.` }, drawing),
   );
 }
 
