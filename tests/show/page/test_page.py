@@ -193,7 +193,10 @@ def test_a_training_has_a_headline_a_class_table_and_its_settings(tmp_path: Path
     )
     assert "the average of the classes is 35.0%" in found.seen
     assert "<b>30.0%</b>" in found.source
-    rows = re.findall(r'<tr class="weakest"><th scope="row">(\w+)<span class="tag">worst', found.source)
+    rows = re.findall(
+        r'<tr class="weakest"><th scope="row"><span class="swatch[^>]*></span>(\w+)<span class="tag">worst',
+        found.source,
+    )
     assert rows == ["cat"]
     assert "Accuracy on 20 held-out images of each class after epoch 3, the selected one" in found.seen
     assert "epoch 3 selected" in found.source
