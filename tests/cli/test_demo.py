@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from classwise.cli.main import app
 from classwise.training import train as training
+from dossier_page import wrong_numbers
 from quick import QUICK
 
 
@@ -31,3 +32,18 @@ def test_the_demo_ends_with_a_board(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (board["training_seconds"] > 0).all()
     assert (tmp_path / "board" / "reports" / "standard.html").is_file()
     assert str(tmp_path / "board" / "index.html") in " ".join(result.output.split("\n"))
+    _check_dossier(tmp_path)
+
+
+def _check_dossier(home: Path) -> None:
+    """A dossier of the demo's model: its numbers are those of summary.json, and a change is noticed."""
+    folder, facts = home / "dossier", home / "facts.toml"
+    assert CliRunner().invoke(app, ["dossier", "--template", str(facts)]).exit_code == 0
+    words = ["dossier", str(home / "adversarial"), "--facts", str(facts), "--out", str(folder), "--no-pdf"]
+    made = CliRunner().invoke(app, words)
+    assert made.exit_code == 0, made.output
+    assert str(folder / "dossier.html") in made.output.replace("\n", "")
+    assert wrong_numbers(folder) == []
+    assert CliRunner().invoke(app, ["dossier", "--verify", str(folder)]).exit_code == 0
+    (folder / "facts.toml").write_text("", encoding="utf-8")
+    assert CliRunner().invoke(app, ["dossier", "--verify", str(folder)]).exit_code == 1

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from html.parser import HTMLParser
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,12 @@ import yaml
 
 import classwise as cw
 from classwise.core.errors import UserError
-from classwise.core.format import fixed, interval, percent, points
+from classwise.core.format import interval, percent, points
 from classwise.core.storage import file_digest
 from classwise.results.dossier import facts as fact_files
 from classwise.results.dossier import identity
 from classwise.show.dossier import Dossier, manifest, pdf
+from dossier_page import Reader, wrong_numbers
 from stand_ins import linear
 
 pytestmark = pytest.mark.slow
@@ -64,102 +64,34 @@ def made(home: Path) -> Dossier:
     return cw.dossier([home / "main", home / "noise"], home / "out", home / "facts.toml", print_pdf=False)
 
 
-class Reader(HTMLParser):
-    """The texts of a page: the numbers that carry a path, and all the rest; and the tables as rows of texts."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.numbers: list[tuple[str, list[list[Any]], str]] = []
-        self.rest = ""
-        self.tables: list[list[list[str]]] = []
-        self._now: tuple[str, list[list[Any]]] | None = None
-        self._skip = self._in_cell = False
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        if given.get("data-path"):
-            self._now = (str(given["data-form"]), json.loads(str(given["data-path"])))
-        if tag in ("script", "style"):
-            self._skip = True
-        if tag == "table":
-            self.tables.append([])
-        elif tag == "tr":
-            self.tables[-1].append([])
-        elif tag in ("td", "th"):
-            self.tables[-1][-1].append("")
-            self._in_cell = True
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("script", "style"):
-            self._skip = False
-        if tag == "span":
-            self._now = None
-        if tag in ("td", "th"):
-            self._in_cell = False
-
-    def handle_data(self, data: str) -> None:
-        if self._skip:
-            return
-        if self._now is not None:
-            self.numbers.append((*self._now, data))
-        else:
-            self.rest += f"{data} "
-        if self._in_cell:
-            self.tables[-1][-1][-1] += data
-
-
 @pytest.fixture(scope="module")
 def page(made: Dossier) -> Reader:
     return Reader((made.folder / "dossier.html").read_text(encoding="utf-8"))
 
 
-def at(tree: Any, path: list[Any]) -> Any:
-    for key in path:
-        tree = tree[key]
-    return tree
+def test_every_number_is_that_of_summary_json(home: Path, made: Dossier) -> None:
+    assert wrong_numbers(made.folder) == []
+    for run in ("main", "noise"):
+        assert (made.folder / "runs" / run / "summary.json").read_bytes() == (home / run / "summary.json").read_bytes()
 
 
-WRITTEN = {
-    "percent": percent,
-    "interval": interval,
-    "count": lambda value: f"{value:,}",
-    "fixed": lambda value: fixed(value, 3),
-    "points": points,
-}
-
-
-def test_every_number_of_the_page_is_the_one_of_its_data(made: Dossier, page: Reader) -> None:
-    stored = json.loads((made.folder / "dossier.json").read_text(encoding="utf-8"))
-    assert len(page.numbers) > 150
-    for form, paths, text in page.numbers:
-        assert text == WRITTEN[form](*(at(stored, path) for path in paths)), paths
+@pytest.mark.parametrize("where", ["dossier.html", "runs/main/summary.json"])
+def test_a_number_that_is_another_is_noticed(made: Dossier, tmp_path: Path, where: str) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(made.folder, copy)
+    text = (copy / where).read_text(encoding="utf-8")
+    known = made.contents["results"]["main"]["attacks"]["worst_case"]["worst"]["accuracy"]
+    old, new = f">{percent(known)}<", ">99.9%<"
+    if where.endswith("json"):
+        old, new = f'"accuracy": {known}', '"accuracy": 1.5'
+    assert old in text
+    (copy / where).write_text(text.replace(old, new), encoding="utf-8")
+    assert wrong_numbers(copy)
 
 
 def summary(home: Path, run: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((home / run / "summary.json").read_text(encoding="utf-8"))
     return found
-
-
-def entries(home: Path, run: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    read = summary(home, run)
-    yield from read["attacks"].items()
-    yield "worst_case", read["worst_case"]
-
-
-@pytest.mark.parametrize("run", ["main", "noise"])
-def test_every_number_of_its_data_is_that_of_summary_json(home: Path, made: Dossier, run: str) -> None:
-    stored = json.loads((made.folder / "dossier.json").read_text(encoding="utf-8"))["results"][run]
-    there = dict(entries(home, run))
-    assert set(stored["attacks"]) >= set(summary(home, run)["attacks"])
-    for attack, own in stored["attacks"].items():
-        for key in ("accuracy", "accuracy_low", "accuracy_high", "average", "worst"):
-            assert own[key] == there[attack][key], (attack, key)
-        for mine, theirs in zip(own["classes"], there[attack]["by_class"], strict=True):
-            kept = {key: value for key, value in mine.items() if not key.startswith("simultaneous")}
-            assert kept == {key: theirs[key] for key in kept}
-            assert mine["simultaneous_low"] < mine["low"] + 1e-9
-            assert mine["simultaneous_high"] > mine["high"] - 1e-9
 
 
 def test_the_class_table_shows_each_class_with_its_own_numbers(home: Path, page: Reader) -> None:
