@@ -48,7 +48,7 @@ def test_it_opens_without_errors_or_requests(page: Any, address: str) -> None:
 
 def test_the_first_screen_answers(page: Any) -> None:
     assert texts(page, "h1") == ["Audit dossier of Pet <finder>"]
-    assert texts(page, ".badge") == ["1 of 2 criteria failed"]
+    assert texts(page, ".gate") == ["failed 1 of 2 criteria failed"]
     assert texts(page, ".figures dd b")[0] == "20.0%"
     assert page.find_element("css selector", ".badge").rect["y"] < 400
     shown = page.find_element("css selector", ".figures dd b [data-path]")
@@ -83,6 +83,18 @@ def test_nothing_is_wider_than_the_screen(page: Any, width: int) -> None:
         assert page.execute_script("return document.documentElement.scrollWidth") == width
     finally:
         page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_nothing_is_wider_than_printed_paper(page: Any) -> None:
+    """A4 with the page's margins of 14 mm is 688 pixels wide."""
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    paper = {"width": 688, "height": 1000, "deviceScaleFactor": 1, "mobile": True}  # without a scrollbar
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", paper)
+    try:
+        assert page.execute_script("return document.documentElement.scrollWidth") == 688
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
 def test_it_prints_on_few_pages(page: Any) -> None:

@@ -65,7 +65,7 @@ def _run(audit: Audit) -> dict[str, Any]:
         "images": len(audit.rows("clean")) if "clean" in audit.names else len(audit.rows()),
         "selection": {key: command[key] for key in _SELECTION if key in command},
         "seed": audit.records.meta.seed,
-        "finished": _finished(audit.folder),
+        "finished": audit.timing.get("finished") or _finished(audit.folder),
         "files": files,
         "records_sha256": _combined({name: digest for name, digest in files.items() if name.startswith("records/")}),
     }
@@ -85,7 +85,7 @@ def _combined(digests: Mapping[str, str]) -> str | None:
 
 
 def _finished(folder: Path | None) -> str | None:
-    """When the summary was written, by the clock of the machine."""
+    """When the summary of an older run was written, by the clock of the machine; newer ones say it themselves."""
     if folder is None or not (path := AuditFolder(folder).summary_file).is_file():
         return None
     return datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")

@@ -29,6 +29,7 @@ from classwise.results.dossier import facts as fact_files
 from classwise.results.dossier.facts import Facts
 from classwise.show.dossier import manifest, page, pdf
 from classwise.show.dossier.model_card import model_index
+from classwise.show.page import first_screen
 
 _FILES = ("dossier.html", "dossier.pdf", "dossier.json", "model-index.yaml", "facts.toml", manifest.NAME)
 
@@ -70,7 +71,7 @@ def dossier(
     known = Facts() if facts is None else fact_files.read(Path(facts))
     made = contents.collect(audits, known)
     folder = _prepared(Path(out))
-    atomic_write_text(folder / "dossier.html", page.html(made, title))
+    atomic_write_text(folder / "dossier.html", page.html(made, first_screen.scope(audits[made["first"]]), title))
     write_json(folder / "dossier.json", made)
     atomic_write_text(folder / "model-index.yaml", model_index(made))
     if facts is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from classwise.core.csv_files import visible
-from classwise.core.format import level, radius
+from classwise.core.format import level
 from classwise.core.records import CLEAN
 from classwise.results.dossier import standards
 from classwise.results.dossier.facts import FACTS
@@ -38,8 +38,8 @@ _LABELS = {
 }  # fmt: skip
 
 
-def html(dossier: Mapping[str, Any], title: str | None = None) -> str:
-    """The page as text."""
+def html(dossier: Mapping[str, Any], scope: Sequence[tuple[str, str]], title: str | None = None) -> str:
+    """The page as text. scope: what was audited, as a report opens with it."""
     shown = visible(dict(dossier))
     cells = Cells(shown)
     name = shown["facts"]["system"]["name"] or shown["identity"]["model"]["spec"] or "the model"
@@ -53,7 +53,7 @@ def html(dossier: Mapping[str, Any], title: str | None = None) -> str:
         sections=list(SECTIONS.items()),
         names=SECTIONS,
         d=shown,
-        scope=_scope(shown),
+        scope=visible(list(scope)),
         badge=_badge(shown["criteria"]),
         figures=_figures(shown, cells),
         identity=_identity(shown),
@@ -74,32 +74,15 @@ def html(dossier: Mapping[str, Any], title: str | None = None) -> str:
     )
 
 
-def _scope(dossier: Mapping[str, Any]) -> str:
-    """What was audited, in a line."""
-    run = dossier["first"]
-    about, threat = dossier["identity"]["runs"][run], dossier["threat"][run]
-    against = f"{threat['norm']} eps {radius(threat['eps'])}" if threat else "no attack"
-    attacks = ", ".join(one["name"] for one in dossier["adequacy"][run]["attacks"])
-    parts = [
-        dossier["identity"]["model"]["spec"],
-        f"{about['images']:,} images of {about['data']}",
-        against,
-        attacks,
-        about["finished"],
-        f"classwise {dossier['identity']['software']['classwise']}",
-    ]
-    return " · ".join(str(part) for part in parts if part)
-
-
 def _badge(criteria: Mapping[str, Any]) -> tuple[str, str]:
     """Whether the criteria hold, as a word and a sentence."""
     if not criteria["stated"]:
-        return "none", "No criteria stated"
+        return "none", "no criteria were stated"
     failed = sum(not one["passed"] for one in criteria["results"])
     total = len(criteria["results"])
     if failed:
         return "failed", f"{failed:,} of {total:,} criteria failed"
-    return "passed", "The criterion holds" if total == 1 else f"All {total:,} criteria hold"
+    return "passed", "the criterion holds" if total == 1 else f"all {total:,} criteria hold"
 
 
 def _figures(dossier: Mapping[str, Any], cells: Cells) -> list[tuple[Any, str, Any]]:
