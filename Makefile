@@ -58,7 +58,7 @@ docs: .venv-docs/.done      ## the documentation site, built into site/; opens f
 	touch $@
 
 test-adapters: .venv-adapters/.done  ## the optional extras, with the newest torch and torchvision (several GB)
-	.venv-adapters/bin/python -m pytest -q -m adapters tests/adapters tests/studies tests/training
+	.venv-adapters/bin/python -m pytest -q -m adapters tests/adapters tests/auditing tests/studies tests/training
 
 .venv-adapters/.done: pyproject.toml
 	test -x .venv-adapters/bin/python || $(PYTHON) -m venv .venv-adapters

@@ -22,6 +22,7 @@ ORDER = (
     "results",
     "show",
     "published",
+    "dispatch",
     "data",
     "models",
     "attacks",

@@ -19,17 +19,21 @@ from torch import nn
 from typer.testing import CliRunner
 
 import classwise as cw
-from classwise.auditing import inputs
+from classwise.auditing import inputs, several
 from classwise.cli.main import app
 from classwise.core import run_lock
 from classwise.core.errors import Unfinished, UserError
 from classwise.core.records import COLUMNS, Records
+from classwise.core.run_folder import AuditFolder
 from classwise.core.run_lock import sharing, writing
 from classwise.core.shard import Shard
 from classwise.data.images import Images
+from classwise.dispatch import Call, Resources, engine, failures, slurm
 from classwise.engine import evaluation, run
 from classwise.results.audit_result import Audit
 from classwise.results.merging import merge
+from classwise.results.search_result import SearchResult
+from classwise.show.run_progress import finished
 from command_processes import command
 
 EPS = 0.02
@@ -284,3 +288,77 @@ def test_a_slurm_array(words: list[str], alone: Records, tmp_path: Path, monkeyp
     assert_same(Records.read(tmp_path / "run"), alone)
     with pytest.raises(UserError, match="2 processes were started, and a search for the worst class is led by one"):
         CliRunner().invoke(app, [*words, "--find-worst"], catch_exceptions=False)
+
+
+class TestEngines:
+    @pytest.mark.parametrize("engine", ["local", "torchrun"])
+    def test_the_rows_are_those_of_one_process(
+        self, engine: str, words: list[str], alone: Records, tmp_path: Path
+    ) -> None:
+        done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "run"), "--engine", engine, "--jobs", "2"])
+        assert done.exit_code == 0, done.output
+        assert_same(Records.read(tmp_path / "run"), alone)
+        assert not list((tmp_path / "run").rglob("*.json.partial"))
+
+    def test_submitit(self, words: list[str], alone: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("submitit", reason='submitit is not installed: pip install "classwise[slurm]"')
+        monkeypatch.setattr(slurm, "_POLL", 0.1)
+        engine = ["--engine", "slurm:cluster=local,time=5", "--jobs", "2", "--cpus", "1"]
+        done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "run"), *engine])
+        assert done.exit_code == 0, done.output
+        assert_same(Records.read(tmp_path / "run"), alone)
+
+    def test_a_search(self, words: list[str], tmp_path: Path) -> None:
+        searching = [*words, "--find-worst", "--out"]
+        for name, more in (("one", []), ("two", ["--jobs", "2"])):
+            done = CliRunner().invoke(app, [*searching, str(tmp_path / name), *more])
+            assert done.exit_code == 0, done.output
+        one, two = (SearchResult.load(tmp_path / name) for name in ("one", "two"))
+        assert (one.worst, one.interval, one.attacked) == (two.worst, two.interval, two.attacked)
+        assert_same(one.records, two.records)
+        assert len(list((tmp_path / "two").glob("records/worst-*"))) > len(
+            list((tmp_path / "one").glob("records/worst-*"))
+        )
+
+    def test_a_failure_is_the_shard_s_own_words(self, words: list[str], tmp_path: Path) -> None:
+        words = [word.replace(":make", ":nothing") for word in words]
+        with pytest.raises(UserError, match=r"(?s)2 of 2 failed:\n  shard 1/2: .*nothing.*What is finished is kept"):
+            CliRunner().invoke(app, [*words, "--out", str(tmp_path / "run"), "--jobs", "2"], catch_exceptions=False)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"jobs": 2, "out": None}, "several processes share a run folder"),
+            ({"jobs": 2}, "model is a Python object, Sequential"),
+            ({"engine": "slurm"}, "needs to know how many processes to start: give --jobs"),
+            ({"engine": "slrum", "jobs": 2}, "unknown engine 'slrum'; did you mean 'slurm'"),
+            ({"devices": "all"}, "it has none that torch can use"),
+        ],
+    )
+    def test_what_makes_no_sense(self, audit: Run, changes: dict[str, Any], message: str) -> None:
+        with pytest.raises(UserError, match=message):
+            audit(**changes)
+
+    def test_every_gpu_of_a_host(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+        assert several._devices("all") == ("0", "1", "2")
+        assert several._devices("0, 2") == ("0", "2")
+        with pytest.raises(UserError, match="'3' is none of the GPUs 0 to 2"):
+            several._devices("3")
+
+
+def test_each_process_of_a_local_engine_sees_its_gpu(tmp_path: Path) -> None:
+    with engine("local", tmp_path, Resources(jobs=2, cpus=1, devices=("4", "7")), 2) as submit:
+        calls = [Call(str(n), "os:getenv", ("CUDA_VISIBLE_DEVICES",), tmp_path / f"{n}.txt") for n in range(2)]
+        futures = {submit(call): call.name for call in calls}
+        assert sorted(failures(futures).values()) == ["4", "7"]  # what a call returns is its error
+
+
+def test_progress_counts_what_others_write(audit: Run, tmp_path: Path) -> None:
+    folder = AuditFolder(tmp_path / "run")
+    assert finished(folder) is None
+    with pytest.raises(Unfinished):
+        audit(shard="2/5")
+    assert finished(folder) == {"clean": 10, "fgsm": 10, "pgd-3": 10}  # of 48 images in 5 parts
+    (tmp_path / "run" / "records" / "02-pgd-3-00001.parquet").unlink()
+    assert finished(folder) == {"clean": 10, "fgsm": 10, "pgd-3": 0}

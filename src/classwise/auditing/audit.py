@@ -11,14 +11,15 @@ import torch
 from torch import nn
 
 from classwise.attacks.attack import Attack
-from classwise.auditing import examples
+from classwise.auditing import examples, several
 from classwise.auditing.config import AuditConfig, AuditSettings
-from classwise.auditing.inputs import Eps
+from classwise.auditing.inputs import Eps, attacks_of, expanded
 from classwise.auditing.landscape import landscape
 from classwise.auditing.prepare import prepared
 from classwise.core.arguments import checked
 from classwise.core.errors import UserError
 from classwise.core.run_folder import AuditFolder
+from classwise.core.run_lock import writing
 from classwise.core.settings import with_settings
 from classwise.core.shard import Shard
 from classwise.engine import evaluation, run
@@ -26,6 +27,7 @@ from classwise.results.audit_result import Audit
 from classwise.results.finding import Finding
 from classwise.results.merging import Checks, assemble, finish
 from classwise.show.progress import progress_bar
+from classwise.show.run_progress import watching
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -50,6 +52,8 @@ def audit_by(config: AuditConfig, loaded: nn.Module | None = None) -> Audit:
     for name in ("save_adversarial", "landscape"):
         if getattr(config.output, name) and folder is None:
             raise UserError(f"{name} writes into the run folder: give out=… (--out).")
+    if config.resources.several and config.shard is None:
+        return _by_several(config)
     with prepared(config, loaded) as (job, findings):
         checks = _checks(config, job, findings)
         if folder is not None:
@@ -66,14 +70,37 @@ def _share(config: AuditConfig, job: evaluation.Evaluation, shard: Shard) -> Aud
     """Compute the parts of a shard, and write the summary if those of all others are there."""
     assert job.folder is not None
     mine = [number for number in job.parts if shard.has(number)]
-    share = sum(len(job.plan.rows(number, job.images.labels)) for number in mine)
-    totals, costs = job.workload()
-    with progress_bar(dict.fromkeys(totals, share), costs, config.output.progress) as report:
+    others_show = shard.number > 1 and Shard.of_environment() is not None  # they write on the same terminal
+    with watching(job.folder, job.workload()[1], False if others_show else config.output.progress):
         for number in mine:
-            run.evaluate_part(dataclasses.replace(job, report=report), number)
+            run.evaluate_part(job, number)
     if shard.number == 1:
         _write_landscape(config, job)
     return _with_examples(config, job, finish(job.folder, config.statistics.confidence))
+
+
+def _by_several(config: AuditConfig) -> Audit:
+    """The audit whose parts other processes compute: Ray the parts one by one, other engines a shard in each."""
+    begin, folder = time.perf_counter(), several.folder_of(config)
+    with several.opened(config) as crew:
+        if not crew.dynamic:
+            several.clear(config)
+            with watching(AuditFolder(folder), _costs(config), config.output.progress):
+                crew.shards()
+            return finish(AuditFolder(folder), config.statistics.confidence)
+        with writing(folder), prepared(config, shares=crew.parts) as (job, findings):
+            checks = _checks(config, job, findings)
+            checks.write(AuditFolder(folder))
+            with watching(AuditFolder(folder), job.workload()[1], config.output.progress):
+                crew.compute([number for number in job.parts if not run.is_finished(job, number)])
+            records = run.evaluate(job)
+            _write_landscape(config, job)
+            return _with_examples(config, job, assemble(records, checks, time.perf_counter() - begin, folder))
+
+
+def _costs(config: AuditConfig) -> dict[str, float]:
+    attacks = attacks_of(expanded(config.attacks.attacks))
+    return {name: float(max(evaluation.evaluations(attack), 1)) for name, attack in attacks.items()}
 
 
 def _with_examples(config: AuditConfig, job: evaluation.Evaluation, result: Audit) -> Audit:

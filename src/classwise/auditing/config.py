@@ -177,6 +177,26 @@ class ResourcesPart(Part):
         mode="audit",
         recorded=False,
     )
+    engine: str = setting(
+        "local",
+        "Where the parts are computed: local, ray, ray://HOST:10001, slurm:partition=gpu,time=240, torchrun.",
+        recorded=False,
+    )
+    jobs: Count | None = setting(
+        None, "Processes at once; on a Ray cluster by default as many as it has room for.", recorded=False
+    )
+    cpus: Count | None = setting(None, "CPUs, and threads, of each process.", recorded=False)
+    gpus: Annotated[float, Bounds(least=0)] = setting(
+        0.0, "GPUs of each process of ray and slurm; 0.5 lets two share one.", recorded=False
+    )
+    devices: str | None = setting(
+        None, "A process for each of these GPUs of this host: all, or their numbers, 0,2.", recorded=False
+    )
+
+    @property
+    def several(self) -> bool:
+        """Whether other processes compute."""
+        return self.engine != "local" or (self.jobs or 1) > 1 or self.devices is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,6 +319,11 @@ class CommonSettings(TypedDict, total=False):
     device: str | torch.device | None
     amp: Amp | None
     fold: bool
+    engine: str
+    jobs: int | None
+    cpus: int | None
+    gpus: float
+    devices: str | None
     out: str | Path | None
     overwrite: bool
     progress: bool | None

@@ -14,20 +14,23 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from classwise.attacks.attack import Attack
+from classwise.auditing import several
 from classwise.auditing.config import AuditConfig, SearchSettings
 from classwise.auditing.inputs import Eps
 from classwise.auditing.prepare import prepared
 from classwise.core.arguments import checked
 from classwise.core.records import CLEAN, Array, Records
+from classwise.core.run_lock import writing
 from classwise.core.settings import with_settings
 from classwise.data.images import Images, IntArray
 from classwise.engine import evaluation, run
-from classwise.engine.attacked import Attacked
+from classwise.engine.attacked import Attacked, Others
 from classwise.metrics import accuracy
 from classwise.results.search_result import SearchResult
 from classwise.show.progress import progress_bar
@@ -63,10 +66,11 @@ def search_by(config: AuditConfig) -> SearchResult:
     """The search that a config asks for."""
     begin, folder = time.perf_counter(), config.folder
     confidence, tolerance = config.statistics.confidence, config.statistics.tolerance
-    with prepared(config) as (job, findings):
+    others = several.opened(config) if config.resources.several else nullcontext()
+    with writing(config.output.out), others as crew, prepared(config) as (job, findings):
         with progress_bar({CLEAN: len(job.images)}, show=config.output.progress) as report:
             clean = run.evaluate(dataclasses.replace(job, attacks={}, report=report))
-        state, records = _race(job, clean, confidence, tolerance, config.output.progress)
+        state, records = _race(job, clean, confidence, tolerance, config.output.progress, crew)
         found = SearchResult(
             state=state,
             records=records,
@@ -82,14 +86,19 @@ def search_by(config: AuditConfig) -> SearchResult:
 
 
 def _race(
-    job: evaluation.Evaluation, clean: Records, confidence: float, tolerance: float, progress: bool | None
+    job: evaluation.Evaluation,
+    clean: Records,
+    confidence: float,
+    tolerance: float,
+    progress: bool | None,
+    others: Others | None,
 ) -> tuple[RaceState, Records]:
     """Let the classes race; the rows are those of the images the race asked for, whatever else the folder holds."""
     queues = _queues(job.images, clean.correct, job.meta.seed)
     right, whole = accuracy.counts(clean)
     _, costs = job.workload()
     with progress_bar(dict.fromkeys(job.attacks, int(right.sum())), costs, progress) as report:
-        pool = Attacked.of(dataclasses.replace(job, report=report))
+        pool = Attacked.of(dataclasses.replace(job, report=report), others)
 
         def attack(seen: Array) -> Array:
             rows = np.concatenate([queue[:count] for queue, count in zip(queues, seen, strict=True)])

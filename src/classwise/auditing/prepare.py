@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import platform
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -34,12 +34,13 @@ from classwise.results.finding import Finding
 
 @contextmanager
 def prepared(
-    config: AuditConfig, loaded: nn.Module | None = None
+    config: AuditConfig, loaded: nn.Module | None = None, shares: int = 1, lock: bool = True
 ) -> Iterator[tuple[evaluation.Evaluation, list[Finding]]]:
     """The evaluation that a config asks for, and what was found on the way. Meanwhile its model is in eval mode, and no
     other process writes into its run folder.
 
-    loaded: the model of the config, where it is loaded already.
+    loaded: the model of the config, where it is loaded already. shares: into how many shares its parts can be divided.
+    lock: False in a process that works for another one, which holds the lock.
     """
     wanted = config.attacks
     config = dataclasses.replace(config, attacks=dataclasses.replace(wanted, attacks=inputs.expanded(wanted.attacks)))
@@ -48,13 +49,13 @@ def prepared(
     if config.statistics.find_worst and not attacks:
         raise UserError("the clean images need no search: audit with --attack clean shows the worst class at once.")
     curve = inputs.grid(config.threat.eps, config.threat.eps_grid, config.threat.norm)
-    with _opened(config):
+    with _opened(config) if lock else nullcontext():
         images = examples(config)
         with trusting(config.model.trust):
             module = module_by(config, images) if loaded is None else loaded
             with evaluating(module) as was_training:
                 job, findings = _prepare(config, module, images, attacks, curve, was_training)
-                yield job if config.folder is None else in_folder(job, config, coverage_of(config)), findings
+                yield job if config.folder is None else in_folder(job, config, coverage_of(config), shares), findings
 
 
 def _opened(config: AuditConfig) -> AbstractContextManager[None]:

@@ -78,11 +78,13 @@ def config_of(stored: Mapping[str, Any], leave: Collection[str] = (), **changes:
     return AuditConfig.of(**{**asked, **{name: value for name, value in changes.items() if value is not None}})
 
 
-def in_folder(job: evaluation.Evaluation, settings: AuditConfig, coverage: Coverage) -> evaluation.Evaluation:
-    """The job with a run folder: cut into parts, or with the parts of the run that is there already."""
+def in_folder(
+    job: evaluation.Evaluation, settings: AuditConfig, coverage: Coverage, shares: int = 1
+) -> evaluation.Evaluation:
+    """The job with a run folder: cut into parts, a multiple of `shares`, or with those of the run that is there."""
     assert isinstance(job.model, nn.Module)
     example = job.images.first().to(job.device)
-    shares = 1 if settings.shard is None else settings.shard.count
+    shares = shares if settings.shard is None else settings.shard.count
     plan = evaluation.plan(
         job.attack_copy, example, len(job.images), job.attacks, job.plan.batch, job.plan.workers, shares
     )

@@ -22,8 +22,8 @@ from classwise.core.errors import UserError, unknown
 from classwise.core.stopping import exit_code
 
 if TYPE_CHECKING:
+    from classwise.dispatch import Resources
     from classwise.studies import Study, StudyResult
-    from classwise.studies.runner.engines import Resources
     from classwise.studies.runner.work import Environment
 
 _PROBING = 120.0  # seconds that a dry run of a study may measure in all
@@ -118,7 +118,7 @@ class Common:
 
     @property
     def resources(self) -> Resources:
-        from classwise.studies.runner.engines import Resources
+        from classwise.dispatch import Resources
 
         return Resources(self.jobs, self.cpus, self.gpus, self.retries)
 

@@ -138,7 +138,7 @@ class AuditFolder(RunFolder):
     kind = "audit"
     owned = (
         _JOB, "summary.json", "checks.json", "worst.json", "worst.csv", "tables/*.csv", "adversarial/*.npz",
-        "examples.npz", "records/*.parquet", "*/*.partial", _LOG, _CONFIG,
+        "examples.npz", "records/*.parquet", "logs/*.txt", "slurm/*", "*/*.partial", _LOG, _CONFIG,
     )  # fmt: skip
     results = ("records", ("records/*.parquet",))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,21 +65,36 @@ def evaluate(evaluation: Evaluation) -> Records:
     return whole.take(np.lexsort((rows, whole.frame["attack"].map(names).to_numpy())))
 
 
-def evaluate_part(evaluation: Evaluation, number: int) -> dict[str, Records]:
-    """The rows of one part by attack: those that an earlier run left, and the others computed and stored."""
-    rows = evaluation.plan.rows(number, evaluation.images.labels)
+def is_finished(evaluation: Evaluation, number: int) -> bool:
+    """Whether an earlier run left all rows of a part."""
     before: dict[str, Records] = {}
+    for task in _tasks(evaluation, number, before):
+        if (records := _finished(task)) is None:
+            return False
+        before[task.name] = records
+    return True
+
+
+def _tasks(evaluation: Evaluation, number: int, before: Mapping[str, Records]) -> Iterator[_Task]:
+    """The attacks on one part, one after the other; `before` grows meanwhile."""
+    rows = evaluation.plan.rows(number, evaluation.images.labels)
     for place, name in enumerate((CLEAN, *evaluation.attacks)):
         path = None if evaluation.folder is None else evaluation.folder.part(place, name, number)
-        task = _Task(evaluation=evaluation, name=name, number=number, rows=rows, before=dict(before), path=path)
+        yield _Task(evaluation=evaluation, name=name, number=number, rows=rows, before=dict(before), path=path)
+
+
+def evaluate_part(evaluation: Evaluation, number: int) -> dict[str, Records]:
+    """The rows of one part by attack: those that an earlier run left, and the others computed and stored."""
+    before: dict[str, Records] = {}
+    for task in _tasks(evaluation, number, before):
         records = _finished(task)
         if records is None:
             records = _attack_part(task)
-            if path is not None:
-                write_part(records, path)
+            if task.path is not None:
+                write_part(records, task.path)
         else:
-            evaluation.report(name, len(rows))
-        before[name] = records
+            evaluation.report(task.name, len(task.rows))
+        before[task.name] = records
     return before
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from classwise.core.errors import UserError
-from classwise.studies.runner.engines import Resources, drive, engine, names
+from classwise.dispatch import Resources, names
+from classwise.studies.runner.engines import drive, engine
 from classwise.studies.runner.graph import DeriveJob, Graph
 from classwise.studies.runner.work import Environment, Workspace
 from command_processes import running, wait_until
@@ -47,7 +48,7 @@ def errands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir()
     (folder / "errands_of_engines.py").write_text(ERRANDS)
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
@@ -110,7 +111,7 @@ def test_one_job_after_the_other_a_failure_is_told_too(tmp_path: Path) -> None:
 STUDY = """
 import signal, sys
 from pathlib import Path
-from classwise.studies.runner.engines import Resources, drive, engine
+from classwise.studies.runner.engines import drive, engine
 from classwise.studies.runner.work import Workspace
 signal.signal(signal.SIGINT, signal.default_int_handler)
 workspace = Workspace.read(Path(sys.argv[1]))
@@ -136,7 +137,7 @@ def test_stopping_the_study_stops_its_processes(tmp_path: Path, number: signal.S
 
 
 def test_an_unknown_engine_names_the_near_miss(tmp_path: Path) -> None:
-    assert names() == ["local", "ray", "slurm"]
+    assert names() == ["local", "ray", "slurm", "torchrun"]
     with pytest.raises(UserError, match="unknown engine 'slrum'; did you mean 'slurm'"):
         engine("slrum:partition=gpu", desk_of(tmp_path, errand("a")), Resources())
     with (

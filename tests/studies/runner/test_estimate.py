@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 from small_jobs import planned
 
+from classwise.dispatch import Resources
 from classwise.studies.runner import estimate as estimates
-from classwise.studies.runner.engines import Resources
 from classwise.studies.runner.estimate import Totals, estimate, sentence, show, totals
 from classwise.studies.runner.graph import AuditJob, DeriveJob, StudyJob, TrainJob
 from classwise.studies.runner.probe import Measured

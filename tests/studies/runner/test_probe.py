@@ -14,9 +14,9 @@ from small_jobs import planned
 
 from classwise import load_model
 from classwise.auditing.config import AuditConfig
+from classwise.dispatch import Resources
 from classwise.studies.runner import estimate as estimates
 from classwise.studies.runner import probe as probes
-from classwise.studies.runner.engines import Resources
 from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph, TrainJob
 from classwise.studies.runner.probe import probe
 from classwise.studies.runner.work import Environment, Workspace

@@ -13,7 +13,8 @@ import pytest
 
 from classwise import studies
 from classwise.core.errors import UserError
-from classwise.studies.runner.engines import Resources, drive, engine
+from classwise.dispatch import Resources
+from classwise.studies.runner.engines import drive, engine
 from classwise.studies.runner.graph import DeriveJob, Graph
 from classwise.studies.runner.work import Environment, Workspace
 from command_processes import wait_until
@@ -41,7 +42,9 @@ def refuse(folder, environment):
 def errands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "errands_of_ray.py").write_text(ERRANDS)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(tmp_path / "modules"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from classwise.core.errors import UserError
-from classwise.studies.runner.engines import Resources, drive, engine, slurm
+from classwise.dispatch import Resources, slurm
+from classwise.studies.runner.engines import drive, engine
 from classwise.studies.runner.graph import DeriveJob, Graph
 from classwise.studies.runner.work import Environment, Workspace
 
@@ -37,7 +38,9 @@ def refuse(folder, environment):
 def errands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "errands_of_slurm.py").write_text(ERRANDS)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(tmp_path / "modules"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    )
     monkeypatch.setattr(slurm, "_POLL", 0.1)
 
 
@@ -88,7 +91,7 @@ def test_options_reach_sbatch_by_their_own_names(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(submitit.SlurmExecutor, "affinity", classmethod(lambda cls: 2))
     workspace = desk_of(tmp_path, DeriveJob("a", "m:f"))
     spec = "slurm:partition=gpu,time=90,mail-type=END"
-    executor = slurm._executor(spec, workspace, Resources(cpus=4, gpus=0.5))._executor
+    executor = slurm._executor(spec, workspace.folder, Resources(cpus=4, gpus=0.5))._executor
     script = executor._make_submission_file_text("run", "1")
     for line in ("partition=gpu", "time=90", "mail-type=END", "cpus-per-task=4", "gpus-per-node=1"):
         assert f"#SBATCH --{line}\n" in script

@@ -25,8 +25,8 @@ import pandas as pd
 from classwise.core import spec
 from classwise.core.format import duration, memory
 from classwise.core.run_folder import TrainingFolder
+from classwise.dispatch import Resources
 from classwise.models.zoo import PREFIX
-from classwise.studies.runner.engines import Resources
 from classwise.studies.runner.graph import AuditJob, DeriveJob, StudyJob, TrainJob
 from classwise.studies.runner.probe import Measured
 from classwise.studies.runner.work import Workspace

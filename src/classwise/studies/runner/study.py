@@ -18,10 +18,11 @@ from classwise.core.errors import UserError, unknown
 from classwise.core.run_folder import RunFolder
 from classwise.core.run_lock import writing
 from classwise.core.threat import Norm
+from classwise.dispatch import Resources
 from classwise.models.zoo import PREFIX
 from classwise.results.audit_result import Audit
 from classwise.studies.runner import from_zoo
-from classwise.studies.runner.engines import Resources, drive, engine
+from classwise.studies.runner.engines import drive, engine
 from classwise.studies.runner.epochs import chosen_epochs
 from classwise.studies.runner.graph import Graph, StudyJob
 from classwise.studies.runner.models_under_study import ModelUnderStudy, Setting, find_models

@@ -8,8 +8,8 @@
 Studies may share a pool of jobs, so that nothing is trained twice: there a job's folder is named after the job and a
 hash of its settings and of those it depends on (``pool/madry-3fa2c1d0``).
 
-``python -m classwise.studies.runner.work FOLDER NAME`` runs one job, unless it is finished. With the id of the process
-that started it as a third argument, it stops when that process is gone.
+``python -m classwise.studies.runner.work FOLDER NAME`` runs one job, unless it is finished; it stops with the process
+that started it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ import dataclasses
 import importlib
 import json
 import os
-import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -32,13 +30,11 @@ from typing import Any
 from classwise.core.errors import UserError
 from classwise.core.run_folder import RunFolder, StudyFolder
 from classwise.core.run_lock import writing
-from classwise.core.stopping import end_by, stopping
 from classwise.core.storage import atomic_write_text
 from classwise.core.trust import trusting
 from classwise.core.user_files import IN_FILE, take
+from classwise.dispatch.call import main
 from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph, StudyJob, TrainJob, fill, read_job
-
-_WATCHED = 0.5  # seconds between checks that the process that started this one is alive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,11 +160,8 @@ def _derive(job: DeriveJob, folder: Path, environment: Environment) -> None:
 _DO: dict[type[StudyJob], Callable[..., None]] = {TrainJob: _train, AuditJob: _audit, DeriveJob: _derive}
 
 
-def attempt(folder: str, name: str, threads: int) -> str | None:
-    """Run one job of the study in `folder` with that many threads, in a worker process; see `Workspace.attempt`."""
-    import torch
-
-    torch.set_num_threads(threads)
+def attempt(folder: str, name: str) -> str | None:
+    """Run one job of the study in `folder`, in whatever process; see `Workspace.attempt`."""
     return Workspace.read(Path(folder)).attempt(name)
 
 
@@ -190,31 +183,6 @@ def peak_megabytes() -> float:
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def _stop_with(parent: int) -> None:
-    """End this process as by SIGTERM (a training saves its state) when the one that started it is gone."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_WATCHED)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def main(folder: str, name: str, parent: str | None = None) -> int:
-    with stopping():
-        if parent is not None:
-            _stop_with(int(parent))
-        try:
-            wrong = Workspace.read(Path(folder)).attempt(name)
-        except KeyboardInterrupt as stop:
-            print("stopped; what is finished is kept", file=sys.stderr, flush=True)
-            end_by(stop)
-            raise  # where a signal does not end a process
-    if wrong is not None:
-        print(f"error: {wrong}", file=sys.stderr)
-    return 0 if wrong is None else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    folder, name, parent = (*sys.argv[1:], str(os.getppid()))[:3]
+    sys.exit(main(parent, "classwise.studies.runner.work:attempt", json.dumps([folder, name])))

@@ -1,61 +1,39 @@
-"""Where the jobs of a study run: in this process, in several, on a Ray cluster, or under SLURM.
-
-An engine is a context that gives `submit(name) -> Future`; the graph says what may be submitted. There is no other
-scheduler here: the engine decides how many jobs run at once, on which machine, and what is retried. The result of a
-future is the job's error message, or None; an exception is an error of the engine itself.
-"""
+"""The jobs of a study on an engine (`classwise.dispatch`), each after those it needs."""
 
 from __future__ import annotations
 
 import concurrent.futures
-import importlib
-import os
-import pkgutil
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TypeAlias
 
-from classwise.core.errors import UserError, unknown
+from classwise import dispatch
+from classwise.core.errors import UserError
+from classwise.core.run_folder import RunFolder
+from classwise.dispatch import Call, Future, Resources
 from classwise.studies.runner.work import Workspace
 
-Future: TypeAlias = "concurrent.futures.Future[str | None]"
 Submit: TypeAlias = Callable[[str], Future]
 
 
-@dataclass(frozen=True)
-class Resources:
-    """What each job may use, and how many run at once in the local engine."""
-
-    jobs: int = 1
-    cpus: int | None = None
-    gpus: float = 0.0
-    retries: int = 2
-
-    def __post_init__(self) -> None:
-        for name, least in (("jobs", 1), ("cpus", 1), ("gpus", 0), ("retries", 0)):
-            value = getattr(self, name)
-            if value is not None and not value >= least:
-                raise UserError(f"--{name} must be at least {least}, got {value}.")
-
-    @property
-    def threads(self) -> int:
-        """Threads of each job: as given, or its share of this machine."""
-        return self.cpus or max(1, (os.cpu_count() or 1) // self.jobs)
-
-
-def names() -> list[str]:
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
-
-
 def engine(spec: str, workspace: Workspace, resources: Resources) -> AbstractContextManager[Submit]:
-    """The engine of that name; what follows a colon is passed to it (``ray``, ``ray://host:10001``)."""
-    name = spec.partition(":")[0]
-    if name not in names():
-        raise unknown("engine", name, names())
-    opened: Callable[..., AbstractContextManager[Submit]] = importlib.import_module(f"{__name__}.{name}").opened
-    return opened(spec, workspace, resources)
+    """The engine of that name, to which jobs are submitted by theirs."""
+    if spec.partition(":")[0] == "torchrun":
+        raise UserError("--engine torchrun starts the processes of one audit; for a study: local, ray or slurm.")
+    return _by_name(workspace, dispatch.engine(spec, workspace.folder, resources, len(workspace.graph)))
+
+
+@contextlib.contextmanager
+def _by_name(workspace: Workspace, opening: AbstractContextManager[dispatch.Submit]) -> Iterator[Submit]:
+    with opening as submit:
+
+        def job(name: str) -> Future:
+            log = RunFolder(workspace.folder_of(name)).log_file
+            return submit(Call(name, "classwise.studies.runner.work:attempt", (str(workspace.folder), name), log))
+
+        yield job
 
 
 def drive(workspace: Workspace, submit: Submit) -> Iterator[str]:

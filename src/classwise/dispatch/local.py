@@ -1,8 +1,9 @@
-"""This process, one job after the other; or, with more jobs at once, a process for each."""
+"""This process, one call after the other; or, with more jobs at once, a process for each, on a GPU of its own."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -13,62 +14,71 @@ from pathlib import Path
 from threading import Lock
 
 from classwise.core.errors import UserError
-from classwise.core.run_folder import RunFolder
-from classwise.studies.runner.engines import Resources, Submit
-from classwise.studies.runner.work import Workspace
+from classwise.core.storage import atomic_write_text
+from classwise.dispatch import Call, Resources, Submit
+from classwise.dispatch.call import do
 
 _TO_SAVE = 30.0  # seconds that jobs have to stop before they are killed
 
 
 @contextlib.contextmanager
-def opened(spec: str, workspace: Workspace, resources: Resources) -> Iterator[Submit]:
-    """In this process if one job runs at once, else each in its own with its share of the threads."""
+def opened(spec: str, folder: Path, resources: Resources, most: int) -> Iterator[Submit]:
+    """In this process if one job runs at once, else each in its own with its share of the threads and GPUs."""
     if spec != "local":
         raise UserError(f"--engine {spec!r}: local takes nothing after a colon; give --jobs and --cpus instead.")
     if resources.jobs <= 1:
-        yield lambda name: _now(workspace, name)
+        yield _now
         return
-    children = _Children()
+    children = _Children(resources)
     with ThreadPoolExecutor(resources.jobs) as pool:
         try:
-            yield lambda name: pool.submit(children.run, workspace, name, resources)
+            yield lambda call: pool.submit(children.run, call)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             children.stop()
             raise
 
 
-def _now(workspace: Workspace, name: str) -> Future[str | None]:
+def _now(call: Call) -> Future[str | None]:
     future: Future[str | None] = Future()
-    future.set_result(workspace.attempt(name))
+    future.set_result(do(call.function, call.arguments))
     return future
 
 
 class _Children:
-    """The processes that run jobs, so that all can be stopped with the study."""
+    """The processes that do the calls, so that all can be stopped together."""
 
-    def __init__(self) -> None:
+    def __init__(self, resources: Resources) -> None:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock, self._stopped = Lock(), False
+        self._resources, self._free = resources, [*resources.devices]
 
-    def run(self, workspace: Workspace, name: str, resources: Resources) -> str | None:
-        """Run one job in a new process; one that was killed is retried, one that failed is not."""
-        log = RunFolder(workspace.folder_of(name)).log_file
-        for _ in range(resources.retries + 1):
-            status = self._once(workspace, name, log, resources.threads)
-            if status == 0:
-                return None
-            if self._stopped:
-                return "stopped"
-            if status > 0:
-                return _last_error(log)
-        return f"its process was killed {resources.retries + 1} times; see {log}"
+    def run(self, call: Call) -> str | None:
+        """Do a call in a new process; one that was killed is retried, one that failed is not."""
+        device = self._free.pop() if self._free else None
+        try:
+            for _ in range(self._resources.retries + 1):
+                status = self._once(call, device)
+                if status == 0:
+                    return None
+                if self._stopped:
+                    return "stopped"
+                if status > 0:
+                    return last_error(call.log)
+            return f"its process was killed {self._resources.retries + 1} times; see {call.log}"
+        finally:
+            if device is not None:
+                self._free.append(device)
 
-    def _once(self, workspace: Workspace, name: str, log: Path, threads: int) -> int:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-        command = [sys.executable, "-m", "classwise.studies.runner.work", str(workspace.folder), name, str(os.getpid())]
-        with log.open("ab") as sink:
+    def _once(self, call: Call, device: str | None) -> int:
+        call.log.parent.mkdir(parents=True, exist_ok=True)
+        threads = str(self._resources.threads)
+        environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+        environment |= {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
+        arguments = call.log.with_name(f".{call.log.name}.json")  # they may be longer than a command can be
+        atomic_write_text(arguments, json.dumps(call.arguments))
+        command = [sys.executable, "-m", "classwise.dispatch.call", str(os.getpid()), call.function, str(arguments)]
+        with call.log.open("ab") as sink:
             with self._lock:
                 if self._stopped:
                     return 1
@@ -82,6 +92,7 @@ class _Children:
             try:
                 return child.wait()
             finally:
+                arguments.unlink(missing_ok=True)
                 with self._lock:
                     self._running.discard(child)
 
@@ -102,7 +113,7 @@ class _Children:
                 child.kill()  # does nothing to one that has ended
 
 
-def _last_error(log: Path) -> str:
+def last_error(log: Path) -> str:
     """The error that a job ended with, or the last line it wrote."""
     text = log.read_text(encoding="utf-8", errors="replace").strip()
     _, found, words = f"\n{text}".rpartition("\nerror: ")
