@@ -36,7 +36,7 @@ _PARTS_EACH = 4  # for each process at least, so that all end at about the same 
 #: Settings of the process that was started, not of its helpers.
 _HERE = (
     "engine", "jobs", "cpus", "gpus", "devices", "shard", "overwrite", "progress", "csv", "as_json", "require",
-    "confident", "junit", "download",
+    "confident", "junit",
 )  # fmt: skip
 
 

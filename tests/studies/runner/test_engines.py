@@ -111,6 +111,7 @@ def test_one_job_after_the_other_a_failure_is_told_too(tmp_path: Path) -> None:
 STUDY = """
 import signal, sys
 from pathlib import Path
+from classwise.dispatch import Resources
 from classwise.studies.runner.engines import drive, engine
 from classwise.studies.runner.work import Workspace
 signal.signal(signal.SIGINT, signal.default_int_handler)
