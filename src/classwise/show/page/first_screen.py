@@ -46,21 +46,26 @@ def common(audits: Mapping[str, Audit]) -> Scope:
 
 
 def _model(config: Mapping[str, Any]) -> str:
-    spec = str(config.get("model", {}).get("spec", ""))
-    weights = config.get("command", {}).get("weights")
+    spec = str(_table(config, "model").get("spec", ""))
+    weights = _table(config, "command").get("weights")
     return f"{spec}, weights {Path(str(weights)).name}" if spec and weights else spec
 
 
 def _data(audit: Audit) -> str:
-    command = audit.config.get("command", {})
-    name = str(audit.config.get("data", {}).get("name", ""))
+    command = _table(audit.config, "command")
+    name = str(_table(audit.config, "data").get("name", ""))
     parts = [" ".join(filter(None, (name, str(command.get("split") or ""))))]
     parts.append(f"{len(audit.rows(CLEAN)):,} images of {audit.records.num_classes:,} classes")
-    if command.get("per_class"):
-        parts.append(f"at most {int(command['per_class']):,} a class")
-    if command.get("limit"):
-        parts.append(f"a sample of at most {int(command['limit']):,}")
+    for key, words in (("per_class", "at most {:,} a class"), ("limit", "a sample of at most {:,}")):
+        if isinstance(most := command.get(key), int):
+            parts.append(words.format(most))
     return ", ".join(filter(None, parts))
+
+
+def _table(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """A table of the settings; empty where it is missing, or the file was changed by hand and it is none."""
+    found = config.get(key)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _threat(audit: Audit) -> str:
