@@ -55,6 +55,14 @@ def test_show_prints_it_again(found: cw.RepairResult, tmp_path: Path) -> None:
     assert json.loads(invoke("show", folder(found).path, "--json"))["chosen"] == found.chosen
 
 
+def test_a_notebook_shows_it(found: cw.RepairResult) -> None:
+    shown = found._repr_html_()
+    assert shown.startswith("<div><p><strong>")
+    assert html.escape(found.sentences()[0]) in shown
+    assert shown.count("linear-gradient(to right") == len(found.by_class())
+    assert found.chart().to_dict() == figures.from_repairs("front", {"repair": found}).to_dict()
+
+
 def test_its_classes_are_arranged_as_an_audits(found: cw.RepairResult) -> None:
     one = found.by_class()["class"].iloc[1]
     lines = invoke("show", folder(found).path, "--class", one).splitlines()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,8 @@ from classwise import metrics
 from classwise.core import adversarial_examples
 from classwise.core.arguments import checked
 from classwise.core.errors import UserError, check_known
-from classwise.core.format import interval, level, percent
+from classwise.core.format import interval, percent
+from classwise.core.notebook import Charted
 from classwise.core.records import CLEAN, WORST_CASE, Array, Records
 from classwise.core.run_folder import AuditFolder, Kind, kind_of
 from classwise.core.spec import number
@@ -32,7 +32,7 @@ SCHEMA = 3  # of summary.json; docs/summary.md describes it
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Charted):
     """The records of an audit, and everything that is computed from them.
 
     findings: of the model and of the records, as they were when the audit ended. config: the settings it was made with.
@@ -184,22 +184,6 @@ class Audit:
         folder = Path(folder)
         stored = _read_summary(folder)
         return cls(Records.read(folder), config=AuditFolder(folder).config(), folder=folder, **stored)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the verdict, and the classes from the weakest on."""
-        table = self.by_class().sort_values("accuracy", na_position="last", kind="stable")
-        shown = pd.DataFrame(
-            {
-                "class": table["class"],
-                "images": table["n"].map("{:,}".format),
-                "robust": [percent(value) for value in table["accuracy"]],
-                f"{level(self.confidence)} CI": [
-                    interval(*ends) for ends in zip(table["low"], table["high"], strict=True)
-                ],
-                "misclassified as": table["confused_with"].fillna(""),
-            }
-        )
-        return f"<p>{html.escape(self.verdict().sentence)}</p>{shown.to_html(index=False, border=0)}"
 
     def __str__(self) -> str:
         found, rows = self.verdict(), self.rows()

@@ -24,6 +24,7 @@ from classwise.core.arguments import checked
 from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError, unknown
 from classwise.core.format import interval, level, listed, percent, points
+from classwise.core.notebook import Charted
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import agreement, average, cv, difference, mcd, overall, rho, worst
 from classwise.results import comparable
@@ -32,7 +33,7 @@ from classwise.stats import comparisons, intervals
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(Charted):
     """Several runs against one of them, the base. Accuracies are fractions, `cv` is in percent².
 
     pairs: for each run but the base whether it saw the same examples. notes: what makes the numbers harder to compare.

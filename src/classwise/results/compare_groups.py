@@ -23,6 +23,7 @@ from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError, check_known
 from classwise.core.format import level as written_level
 from classwise.core.format import listed, percent
+from classwise.core.notebook import Charted
 from classwise.core.records import CLEAN, Records
 from classwise.metrics.metric import Metric, Shown
 from classwise.results import comparable, measured, run_groups
@@ -36,7 +37,7 @@ METRICS = (CLEAN, "average", "worst", "cv")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupComparison:
+class GroupComparison(Charted):
     """Groups of runs against one of them, the control. Accuracies are fractions, `cv` is in percent².
 
     pairs: for each group but the control its pairs of runs, (run, run of the control), none if it is not paired.

@@ -22,6 +22,7 @@ import pandas as pd
 from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError, check_known
 from classwise.core.format import listed
+from classwise.core.notebook import Displayed
 from classwise.core.records import WORST_CASE
 from classwise.results import division, drafts
 from classwise.results.audit_result import json_rows
@@ -32,7 +33,7 @@ from classwise.stats import intervals
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leaderboard:
+class Leaderboard(Displayed):
     """Divisions of comparable models, and what makes them harder to compare.
 
     printed: numbers printed in papers, to be shown beside a division (`division` is its number) and never ranked.

@@ -15,6 +15,7 @@ from classwise.core.arguments import checked
 from classwise.core.csv_files import read_csv
 from classwise.core.errors import UserError
 from classwise.core.format import interval, level, p_equals, percent, points
+from classwise.core.notebook import Charted
 from classwise.core.records import CLEAN, Records
 from classwise.core.repair_folder import RepairFolder
 from classwise.metrics import average, tail, worst
@@ -27,7 +28,7 @@ BEFORE, AFTER = "before", "after"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepairResult:
+class RepairResult(Charted):
     """The result of a repair.
 
     before and after: audits on the judging images. rounds: a row for each change tried, by its accuracies on the

@@ -12,6 +12,7 @@ import pandas as pd
 
 from classwise.core.errors import UserError
 from classwise.core.format import interval, level, percent
+from classwise.core.notebook import Displayed
 from classwise.core.records import CLEAN, Array, Records
 from classwise.core.run_folder import AuditFolder
 from classwise.results.audit_result import json_rows
@@ -21,7 +22,7 @@ from classwise.stats.confidence_sequences import RaceState
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchResult:
+class SearchResult(Displayed):
     """What a search found: the classes that may be the worst, bounds for every class, and what it cost.
 
     records: the clean rows of all images, and the rows of those that were attacked.

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from classwise.core.notebook import Charted
 from classwise.core.run_folder import TrainingFolder
 from classwise.metrics import tail, worst
 from classwise.stats import intervals
@@ -31,7 +32,7 @@ class Share:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingResult:
+class TrainingResult(Charted):
     """A training that has finished an epoch: its history, its whole config.toml if there is one, and its remarks."""
 
     history: pd.DataFrame

@@ -23,8 +23,8 @@ from classwise.results.audit_result import Audit
 _BAR, _SHORT_BAR = 24, 6  # characters of a full bar, and where there is little room
 GAP = 2  # blanks between two columns of a table
 _SHORTEST = 6  # characters to which a name may be cut
-_MANY, _ENDS = 40, 12  # classes up to which all are shown; of more, so many from each end
-_ERRORS = "misclassified as"
+MANY, _ENDS = 40, 12  # classes up to which all are shown; of more, so many from each end
+ERRORS = "misclassified as"
 _MOST_ERRORS = 3  # classes that the errors of a class go to, in its details
 
 #: What classes may be sorted by, the column of an audit's table, and whether the largest is first.
@@ -70,7 +70,7 @@ class Choice:
 
     def most(self, count: int) -> int | None:
         """How many of so many classes are shown, from both ends; None for all."""
-        return 2 * _ENDS if count > _MANY and not self.every else None
+        return 2 * _ENDS if count > MANY and not self.every else None
 
 
 def bar(value: float, low: float, high: float, width: int = _BAR) -> Text:
@@ -98,21 +98,21 @@ def plain_table(headers: Iterable[str], left: Collection[str], title: str = "") 
 def class_table(audit: Audit, attack: str | None = None, width: int = 80, choice: Choice | None = None) -> Table:
     """The classes under an attack, from the weakest on unless another order is chosen."""
     choice, name = choice or Choice(), attack or audit.headline
-    every = choice.arranged(_measured(audit, name))
+    every = choice.arranged(measured(audit, name))
     most = choice.most(len(every))
     rows = every if most is None else pd.concat([every.head(most // 2), every.tail(most // 2)])
     numbers = [_numbers(row) for _, row in rows.iterrows()]
-    errors = [_most_errors(row) for _, row in rows.iterrows()]
+    errors = [most_errors(row) for _, row in rows.iterrows()]
     ci = f"{level(audit.confidence)} CI"
     headers = ("n", "clean", "robust", ci, "p(worst)")
     free = width - sum(max(map(len, column)) for column in zip(headers, *numbers, strict=True)) - 7 * GAP
-    theirs = max(len(_ERRORS), *(cell_len(f"{other} {share}") for other, share in errors))
+    theirs = max(len(ERRORS), *(cell_len(f"{other} {share}") for other, share in errors))
     wanted = [max(map(cell_len, ("class", *rows["class"]))), theirs]
     length = min(max(free - sum(wanted), _SHORT_BAR), _BAR)
-    mine, theirs = fit(wanted, free - length, (_SHORTEST, len(_ERRORS)))
+    mine, theirs = fit(wanted, free - length, (_SHORTEST, len(ERRORS)))
 
-    columns = ("class", *headers[:4], "", headers[4], _ERRORS)
-    table = plain_table(columns, ("class", ci, "", _ERRORS), f"Robustness by class under {name}")
+    columns = ("class", *headers[:4], "", headers[4], ERRORS)
+    table = plain_table(columns, ("class", ci, "", ERRORS), f"Robustness by class under {name}")
     names, others = shortened(rows["class"], mine), _with_shares(errors, theirs)
     for place, (_, row) in enumerate(rows.iterrows()):
         if most is not None and place == most // 2:
@@ -126,15 +126,15 @@ def class_table(audit: Audit, attack: str | None = None, width: int = 80, choice
 def class_details(audit: Audit, name: str, width: int = 80) -> Table:
     """One class under every attack, with the classes that most of its errors go to."""
     ci = f"{level(audit.confidence)} CI"
-    headers = ("attack", "n", "accuracy", ci, "p(worst)", _ERRORS)
+    headers = ("attack", "n", "accuracy", ci, "p(worst)", ERRORS)
     lines, place = [], _place(audit, name)
     for attack in dict.fromkeys((*audit.names, audit.headline)):
-        n, _, *rest = _numbers(_measured(audit, attack).iloc[place])
+        n, _, *rest = _numbers(measured(audit, attack).iloc[place])
         lines.append((attack, n, *rest, _errors_of(audit, attack, place)))
     widths = [max(map(cell_len, column)) for column in zip(headers, *lines, strict=True)]
     room = width - sum(widths[1:-1]) - GAP * (len(headers) - 1)
-    first, last = fit([widths[0], widths[-1]], room, (_SHORTEST, len(_ERRORS)))
-    table = plain_table(headers, ("attack", ci, _ERRORS), name)
+    first, last = fit([widths[0], widths[-1]], room, (_SHORTEST, len(ERRORS)))
+    table = plain_table(headers, ("attack", ci, ERRORS), name)
     table.columns[-1].no_wrap, table.columns[-1].max_width = False, last
     for attack, *numbers, errors in lines:
         table.add_row(cut(attack, first), *numbers, Text(errors))
@@ -158,7 +158,7 @@ def _errors_of(audit: Audit, attack: str, place: int) -> str:
     return ", ".join(shown) + (f", {len(found) - _MOST_ERRORS} more" if len(found) > _MOST_ERRORS else "")
 
 
-def _measured(audit: Audit, attack: str) -> pd.DataFrame:
+def measured(audit: Audit, attack: str) -> pd.DataFrame:
     """The table of classes with their clean accuracy, and by how much the attack lowers it."""
     table = audit.by_class(attack)
     clean = accuracy.compute(audit.rows(CLEAN)).values
@@ -172,7 +172,7 @@ def _numbers(row: pd.Series[Any]) -> list[str]:
     return [str(row["n"]), percent(row["clean"]), percent(row["accuracy"]), within, worst]
 
 
-def _most_errors(row: pd.Series[Any]) -> tuple[str, str]:
+def most_errors(row: pd.Series[Any]) -> tuple[str, str]:
     """The class most of this one's errors go to, and their share; empty where there are no errors."""
     other = row["confused_with"]
     return ("", "") if other is None or pd.isna(other) else (other, percent(row["confused_share"], 0))

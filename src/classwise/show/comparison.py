@@ -74,7 +74,8 @@ def html(comparison: Comparison) -> str:
     """Both tables with the notes and sentences between them."""
     sentences = "".join(f"<p>{escape(text)}</p>" for text in (*comparison.notes, *comparison.sentences()))
     runs = tables.html(run_text(comparison), _WORDS, comparison.title)
-    return f"<div>{runs}{sentences}{tables.html(_class_text(comparison), _WORDS, _legend(comparison))}</div>"
+    classes = tables.html(_class_text(comparison), _WORDS, _legend(comparison), most=_MOST)
+    return f"<div>{runs}{sentences}{classes}</div>"
 
 
 def show(

@@ -40,7 +40,7 @@ def html(comparison: GroupComparison) -> str:
         tables.html(group_text(comparison), WORDS, comparison.title),
         tables.html(difference_text(comparison), WORDS, difference_legend(comparison)),
         sentences,
-        tables.html(class_text(comparison), WORDS, class_legend(comparison)),
+        tables.html(class_text(comparison), WORDS, class_legend(comparison), most=_MOST),
     ]
     return f"<div>{''.join(made)}</div>"
 

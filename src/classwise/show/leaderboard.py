@@ -15,7 +15,7 @@ from classwise.results.leaderboard import Leaderboard
 from classwise.show import tables
 
 PRINTED = "printed"
-_WORDS = ("model", "method", "network", "worst class", "recipe", "models", "attack")
+WORDS = ("model", "method", "network", "worst class", "recipe", "models", "attack")
 
 
 def show(board: Leaderboard, console: Console | None = None, printed: bool = False) -> None:
@@ -27,7 +27,7 @@ def show(board: Leaderboard, console: Console | None = None, printed: bool = Fal
         beside = board.printed_beside(number)
         texts += [printed_text(beside)] if printed and len(beside) else []
         for text in texts:
-            for table in tables.terminal(text, _WORDS, console.width):
+            for table in tables.terminal(text, WORDS, console.width):
                 console.print(table)
         console.print(Text(one.sentence()))
         if len(beside) and not printed:
@@ -46,13 +46,13 @@ def markdown(board: Leaderboard) -> str:
 def _markdown(board: Leaderboard) -> Iterator[str]:
     for number, one in enumerate(board.divisions, 1):
         yield f"## {one.title}\n"
-        yield tables.markdown(division_text(one, board.confidence), _WORDS)
+        yield tables.markdown(division_text(one, board.confidence), WORDS)
         yield f"{one.sentence()}\n"
         if len(one.families):
-            yield tables.markdown(family_text(one), _WORDS)
+            yield tables.markdown(family_text(one), WORDS)
         if len(beside := board.printed_beside(number)):
             yield "Printed in papers, not ranked:\n"
-            yield tables.markdown(printed_text(beside), _WORDS)
+            yield tables.markdown(printed_text(beside), WORDS)
     for note in board.notes:
         yield f"{note}\n"
     yield legend(board)

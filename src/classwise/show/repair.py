@@ -15,27 +15,27 @@ from classwise.show import tables
 from classwise.show.class_table import Choice
 from classwise.show.terminal import show_findings
 
-_WORDS = ("class", "", "worst class", "change", "misclassified as")
-_SORTED_BY = {"robust": BEFORE, "clean": "clean_before"}
+WORDS = ("class", "", "worst class", "change", "misclassified as")
+SORTED_BY = {"robust": BEFORE, "clean": "clean_before"}
 
 
 def show(result: RepairResult, console: Console | None = None, choice: Choice | None = None) -> None:
     """The whole repair."""
     console, choice = console or Console(), choice or Choice()
-    table = choice.arranged(result.by_class(), columns=_SORTED_BY)
+    table = choice.arranged(result.by_class(), columns=SORTED_BY)
     shown = class_text(table, level(result.confidence))
     console.print(Text(f"Robust accuracy by class under {result.after.headline}, on the judging images", "italic"))
-    for piece in tables.terminal(shown, _WORDS, console.width, most=choice.most(len(shown))):
+    for piece in tables.terminal(shown, WORDS, console.width, most=choice.most(len(shown))):
         console.print(piece)
     beyond = f"* beyond chance: paired test, Holm-corrected over the classes, p < {alpha(result.confidence)}"
     console.print(Text(beyond, "dim"))
     console.print()
-    for piece in tables.terminal(totals_text(result), _WORDS, console.width):
+    for piece in tables.terminal(totals_text(result), WORDS, console.width):
         console.print(piece)
     console.print()
     if result.settings.get("front"):
         console.print(Text("Worst class against average on the calibration images", "italic"))
-        for piece in tables.terminal(front_text(result), _WORDS, console.width):
+        for piece in tables.terminal(front_text(result), WORDS, console.width):
             console.print(piece)
         console.print()
     for sentence in (*result.sentences(), attacker(result)):

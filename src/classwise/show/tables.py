@@ -60,8 +60,18 @@ def latex(table: pd.DataFrame, words: Collection[str] = (), bold: Cells = frozen
     return f"\\begin{{tabular}}{{{shape}}}\n{inner}\n\\end{{tabular}}\n"
 
 
-def html(table: pd.DataFrame, words: Collection[str] = (), caption: str = "") -> str:
-    """A plain table element; its first column heads the rows."""
+def html(
+    table: pd.DataFrame,
+    words: Collection[str] = (),
+    caption: str = "",
+    drawn: Mapping[str, Sequence[str]] | None = None,
+    most: int | None = None,
+) -> str:
+    """A plain table element; its first column heads the rows.
+
+    drawn: columns whose cells are HTML already, such as bars. most: of a longer table only so many rows are shown, from
+    both ends.
+    """
 
     def cells(texts: list[str], tag: str, scope: str) -> str:
         made = []
@@ -72,8 +82,16 @@ def html(table: pd.DataFrame, words: Collection[str] = (), caption: str = "") ->
         return f"<tr>{''.join(made)}</tr>"
 
     head, *body = _lines(table, _html.escape)
+    for column, shown in (drawn or {}).items():
+        place = list(table.columns).index(column)
+        for line, cell in zip(body, shown, strict=True):
+            line[place] = cell
     title = f"<caption>{_html.escape(caption)}</caption>" if caption else ""
-    rows = "".join(cells(line, "td", "row") for line in body)
+    made = [cells(line, "td", "row") for line in body]
+    if most is not None and len(made) > most:
+        half, left_out = most // 2, len(made) - 2 * (most // 2)
+        made[half:-half] = [f'<tr><td colspan="{len(head)}">… {left_out:,} more</td></tr>']
+    rows = "".join(made)
     return f"<table>{title}<thead>{cells(head, 'th', 'col')}</thead><tbody>{rows}</tbody></table>"
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from classwise.results.search_result import SearchResult
 
 _SHORTEST = 6  # characters to which names in the overview may be cut
+SEARCH_WORDS = ("class", "bounds", "worst")
 _STYLES = {"error": "bold red", "warning": "yellow", "recommendation": "green", "info": "cyan"}
 
 
@@ -141,10 +142,25 @@ def show_classes(audit: Audit, console: Console, attack: str | None = None, choi
 def show_worst(found: SearchResult, console: Console | None = None, choice: Choice | None = None) -> None:
     """The result of a search for the worst class: the classes with their bounds, those in question first."""
     console, choice = console or Console(), choice or Choice()
+    table = search_text(found, searched(found, choice))
+    console.print(Text("Robust accuracy on all images: estimates and bounds", "italic"))
+    for piece in tables.terminal(table, SEARCH_WORDS, console.width, most=choice.most(len(table))):
+        console.print(piece)
+    console.print()
+    console.print(Text(f"{found}."))
+    show_findings(console, found.findings)
+
+
+def searched(found: SearchResult, choice: Choice) -> pd.DataFrame:
+    """The classes of a search, those in question first unless another order is chosen."""
     every = found.by_class().sort_values(["in_question", "high"], ascending=[False, True], kind="stable")
-    rows = choice.arranged(every, usual="data", columns={"robust": "estimate"})
+    return choice.arranged(every, usual="data", columns={"robust": "estimate"})
+
+
+def search_text(found: SearchResult, rows: pd.DataFrame) -> pd.DataFrame:
+    """The classes of a search as text."""
     answer = "yes" if len(found.worst) == 1 else "maybe"
-    table = pd.DataFrame(
+    return pd.DataFrame(
         {
             "class": rows["class"],
             "n": rows["n"].astype(str),
@@ -159,12 +175,6 @@ def show_worst(found: SearchResult, console: Console | None = None, choice: Choi
             ],
         }
     )
-    console.print(Text("Robust accuracy on all images: estimates and bounds", "italic"))
-    for piece in tables.terminal(table, ("class", "bounds", "worst"), console.width, most=choice.most(len(table))):
-        console.print(piece)
-    console.print()
-    console.print(Text(f"{found}."))
-    show_findings(console, found.findings)
 
 
 def side_by_side(audits: Mapping[str, Audit]) -> Table:

@@ -32,6 +32,7 @@ from classwise.models import load_model, read_checkpoint
 from classwise.models.check import check_device
 from classwise.models.loading import names_code
 from classwise.results.audit_result import Audit
+from classwise.results.training_result import TrainingResult
 from classwise.training import choices, recipe
 from classwise.training.audit_command import audit_command, audit_data
 from classwise.training.cautions import cautions, idle, without_signal
@@ -178,6 +179,18 @@ class Trained:
     def config(self) -> dict[str, Any]:
         """The whole recipe, defaults included."""
         return TrainingFolder(self.folder).config()
+
+    @property
+    def result(self) -> TrainingResult:
+        """What it came to on its held-out images: the selected epoch, and its classes with intervals."""
+        return TrainingResult.load(TrainingFolder(self.folder))
+
+    def _repr_html_(self) -> str:
+        return self.result._repr_html_()
+
+    def chart(self, name: str | None = None, **options: Any) -> Any:
+        """A figure of the training: by default the accuracy of every class over the epochs."""
+        return self.result.chart(name, **options)
 
     def remarks(self) -> tuple[str, ...]:
         """Why the training ended early, if it did, and the method's remarks on its state, such as WAT's bound."""

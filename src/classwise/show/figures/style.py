@@ -179,6 +179,11 @@ def save(
     return path
 
 
+def drawing(chart: Chart) -> str:
+    """A chart as SVG."""
+    return _fitted(visible(styled(chart).to_dict(validate=False)), None)[1]
+
+
 def _points(width: str | float | None) -> float | None:
     if isinstance(width, str):
         return lookup("width", width, WIDTHS)

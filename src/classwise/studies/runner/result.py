@@ -15,7 +15,7 @@ from classwise.core.records import Records
 from classwise.core.run_folder import StudyFolder
 from classwise.core.storage import atomic_write_text
 from classwise.results.audit_result import Audit
-from classwise.show import figures
+from classwise.show import figures, notebook
 from classwise.show.figures.style import Chart
 from classwise.show.tables import markdown
 from classwise.studies.runner.work import Workspace
@@ -60,6 +60,14 @@ class StudyResult:
     claims: Sequence[Claim] = ()
     notes: Sequence[str] = ()
     data: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the verdicts on the claims, the tables, the figures and the notes."""
+        frames = {_sentence(name): (shown(table), words(table)) for name, table in self.tables.items()}
+        if self.claims:
+            claims = pd.DataFrame([claim.to_dict() for claim in self.claims])
+            frames = {"Claims": (claims, list(claims.columns)), **frames}
+        return notebook.study(frames, {_sentence(name): chart for name, chart in self.figures.items()}, self.notes)
 
 
 def merged(parts: Sequence[tuple[str, StudyResult]]) -> StudyResult:
