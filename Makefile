@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo quick test lint types unit browser bench docs test-adapters clean
+.PHONY: demo quick test lint types unit browser bench docs examples test-adapters clean
 
 demo: .venv/.run            ## the main job on embedded data, in about two minutes
 	$(BIN)/classwise demo
@@ -56,6 +56,9 @@ docs: .venv-docs/.done      ## the documentation site, built into site/; opens f
 	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
 	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . -r docs/requirements.txt
 	touch $@
+
+examples: .venv-adapters/.done  ## run the notebooks of examples/ and store their outputs
+	OMP_NUM_THREADS=1 .venv-adapters/bin/python examples/execute.py
 
 test-adapters: .venv-adapters/.done  ## the optional extras, with the newest torch and torchvision (several GB)
 	.venv-adapters/bin/python -m pytest -q -m adapters tests/adapters tests/auditing tests/studies tests/training

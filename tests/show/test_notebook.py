@@ -162,7 +162,7 @@ class TestCharts:
             audit.chart()
             assert alt.renderers.active == "json"
             alt.renderers.enable("default")
-            audit.chart()
+            offline.use()
             assert alt.renderers.active == offline.NAME
         finally:
             alt.renderers.enable(before)

@@ -89,7 +89,8 @@ def _bar(value: float, low: float, high: float) -> str:
     stops = f"{colour} 0 {ends[0]}%,{_AROUND} {ends[0]}% {ends[2]}%,transparent {ends[2]}%"
     mark = f"linear-gradient({colour},{colour}) {ends[1]}% 0/2px 100% no-repeat"
     title = f"{percent(value)} [{interval(low, high)}]" if known else percent(value)
-    style = f"width:8em;height:.8em;background:{mark},linear-gradient(to right,{stops});border:1px solid {_AROUND}"
+    fill = f"linear-gradient(to right,{stops}) no-repeat padding-box"
+    style = f"width:8em;height:.8em;background:{mark},{fill};border:1px solid {_AROUND}"
     return f'<div title="{escape(title)}" style="{style}"></div>'
 
 
@@ -147,7 +148,7 @@ def _repair(result: RepairResult) -> str:
     first, *others = result.sentences()
     return document(
         paragraphs([first], strong=True),
-        classes(shown, repair.WORDS, drawn, "Robust accuracy by class on the images that judge"),
+        classes(shown, repair.WORDS, drawn, "Robust accuracy by class on the judging images"),
         paragraphs([*others, repair.attacker(result), *result.remarks]),
     )
 

@@ -25,7 +25,6 @@ from classwise.core.registry import Registry
 from classwise.results.audit_result import Audit
 from classwise.results.compare_groups import GroupComparison
 from classwise.results.repair_result import RepairResult
-from classwise.show.figures import offline
 from classwise.show.figures.frames import Tables
 from classwise.show.figures.style import Chart, save, styled
 
@@ -131,7 +130,6 @@ def _make(name: str, asked: Source, given: Any, options: Mapping[str, Any]) -> C
         raise UserError(_instead(name, asked))
     if not given:
         raise UserError(f"{name} is drawn from {asked}: give at least one run folder.")
-    offline.use()
     return make(given, **_REGISTRY.arguments(make, options, name))
 
 

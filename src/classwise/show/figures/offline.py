@@ -20,6 +20,7 @@ NAME = "classwise"
 _SETTING = "CLASSWISE_CHARTS"
 _WAITS = 100  # times that a chart looks for the library, ten a second: another cell may hold it
 
+_EXPOSED = "window.vegaEmbed = vegaEmbed;"
 _REPLACE = """
 (() => {
   const place = document.getElementById("%(place)s"), specification = %(specification)s;
@@ -68,7 +69,7 @@ def _once() -> list[str]:
     """The library, for the first chart of a session."""
     import vl_convert
 
-    return [f"<script>{vl_convert.javascript_bundle(None)}</script>"]
+    return [f"<script>{vl_convert.javascript_bundle(_EXPOSED)}</script>"]
 
 
 def _library() -> str:

@@ -16,6 +16,9 @@ import pandas as pd
 from classwise.core.csv_files import visible
 from classwise.core.errors import UserError, check_known, lookup
 from classwise.core.storage import atomic_write
+from classwise.show.figures import offline
+
+offline.use()  # every figure comes from a module that imports this one
 
 #: Any Altair chart, plain or of several parts; Altair's own types for them do not compose.
 Chart: TypeAlias = Any
