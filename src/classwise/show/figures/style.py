@@ -184,7 +184,7 @@ def save(
 
 def drawing(chart: Chart) -> str:
     """A chart as SVG."""
-    return _fitted(visible(styled(chart).to_dict(validate=False)), None)[1]
+    return fitted(visible(styled(chart).to_dict(validate=False)), None)[1]
 
 
 def _points(width: str | float | None) -> float | None:
