@@ -71,6 +71,10 @@ class Common:
         int,
         typer.Option("--jobs", "-j", help="Jobs at once, each in its own process (local).", rich_help_panel=_RESOURCES),
     ] = 1
+    shards: Annotated[
+        int,
+        typer.Option("--shards", help="Divide every audit among this many jobs.", rich_help_panel=_RESOURCES),
+    ] = 1
     cpus: Annotated[
         int | None,
         typer.Option("--cpus", help="CPU cores for each job. Default: shared evenly.", rich_help_panel=_RESOURCES),
@@ -244,6 +248,7 @@ def run(chosen: Study, folder: Path, common: Common) -> None:
                 environment=common.environment,
                 engine_spec=common.engine,
                 resources=common.resources,
+                shards=common.shards,
                 use=common.given,
                 pool=common.pool,
                 zoo=common.zoo,

@@ -12,11 +12,23 @@ import pytest
 
 from classwise.core.errors import UserError
 from classwise.dispatch import Resources, names
+from classwise.results.audit_result import Audit
 from classwise.studies.runner.engines import drive, engine
-from classwise.studies.runner.graph import DeriveJob, Graph
+from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph
 from classwise.studies.runner.work import Environment, Workspace
 from command_processes import running, wait_until
 
+NET = """
+import torch
+from torch import nn
+
+def make(num_classes, in_channels):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(in_channels * 64, num_classes))
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+    return net
+"""
 ERRANDS = """
 import os, signal, time
 from classwise.core.errors import UserError
@@ -160,3 +172,24 @@ def test_threads_are_shared_evenly_unless_said(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     assert [Resources(jobs=jobs).threads for jobs in (1, 3, 20)] == [8, 2, 1]
     assert Resources(jobs=2, cpus=5).threads == 5
+
+
+@pytest.mark.slow
+def test_an_audit_of_a_study_in_shards(tmp_path: Path) -> None:
+    net = tmp_path / "modules" / "net_of_engines.py"
+    net.write_text(NET)
+    jobs = [
+        AuditJob("audit", model=f"{net}:make", data="digits", attacks=("pgd-2",), options={"per_class": 6}),
+        errand("after", after="{audit}"),
+    ]
+    tables = []
+    for folder, shards in (("one", 1), ("three", 3)):
+        workspace = Workspace.begin(tmp_path / folder, Graph.of(jobs), Environment())
+        with engine("local", workspace, Resources(jobs=2, cpus=1), shards) as submit:
+            assert list(drive(workspace, submit)) == ["audit", "after"]
+        tables.append(Audit.load(workspace.folder_of("audit")).by_class())
+        assert len(list(workspace.folder_of("audit").glob("records/00-*"))) == shards
+        assert workspace.finished(workspace.graph.jobs["audit"]) is not None
+    assert tables[0].equals(tables[1])
+    with pytest.raises(UserError, match="--shards must be at least 1"):
+        engine("local", workspace, Resources(), 0)

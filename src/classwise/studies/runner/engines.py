@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeAlias
 
@@ -13,27 +14,60 @@ from classwise import dispatch
 from classwise.core.errors import UserError
 from classwise.core.run_folder import RunFolder
 from classwise.dispatch import Call, Future, Resources
+from classwise.studies.runner.graph import AuditJob
 from classwise.studies.runner.work import Workspace
 
 Submit: TypeAlias = Callable[[str], Future]
+_ATTEMPT = "classwise.studies.runner.work:attempt"
 
 
-def engine(spec: str, workspace: Workspace, resources: Resources) -> AbstractContextManager[Submit]:
-    """The engine of that name, to which jobs are submitted by theirs."""
+def engine(spec: str, workspace: Workspace, resources: Resources, shards: int = 1) -> AbstractContextManager[Submit]:
+    """The engine of that name, to which jobs are submitted by theirs.
+
+    shards: calls among which each audit is divided.
+    """
     if spec.partition(":")[0] == "torchrun":
         raise UserError("--engine torchrun starts the processes of one audit; for a study: local, ray or slurm.")
-    return _by_name(workspace, dispatch.engine(spec, workspace.folder, resources, len(workspace.graph)))
+    if shards < 1:
+        raise UserError(f"--shards must be at least 1, got {shards}.")
+    most = len(workspace.graph) * shards
+    return _by_name(workspace, dispatch.engine(spec, workspace.folder, resources, most), shards)
 
 
 @contextlib.contextmanager
-def _by_name(workspace: Workspace, opening: AbstractContextManager[dispatch.Submit]) -> Iterator[Submit]:
+def _by_name(workspace: Workspace, opening: AbstractContextManager[dispatch.Submit], shards: int) -> Iterator[Submit]:
     with opening as submit:
 
         def job(name: str) -> Future:
-            log = RunFolder(workspace.folder_of(name)).log_file
-            return submit(Call(name, "classwise.studies.runner.work:attempt", (str(workspace.folder), name), log))
+            run, own = RunFolder(workspace.folder_of(name)), (str(workspace.folder), name)
+            if shards == 1 or not isinstance(workspace.graph.jobs[name], AuditJob):
+                return submit(Call(name, _ATTEMPT, own, run.log_file))
+            calls = []
+            for number in range(1, shards + 1):
+                log = run.path / "logs" / f"shard-{number}-of-{shards}.txt"
+                calls.append(Call(f"{name}-{number}", _ATTEMPT, (*own, f"{number}/{shards}"), log))
+            return _all([submit(call) for call in calls])
 
         yield job
+
+
+def _all(futures: Sequence[Future]) -> Future:
+    """One future of several: the first error of any, when all are done."""
+    whole: Future = concurrent.futures.Future()
+    left, alone = len(futures), threading.Lock()
+
+    def one_is_done(_: Future) -> None:
+        nonlocal left
+        with alone:
+            left -= 1
+            if left:
+                return
+        wrong = dispatch.failures({future: str(number) for number, future in enumerate(futures, 1)})
+        whole.set_result(next(iter(wrong.values()), None))
+
+    for future in futures:
+        future.add_done_callback(one_is_done)
+    return whole
 
 
 def drive(workspace: Workspace, submit: Submit) -> Iterator[str]:

@@ -98,6 +98,7 @@ def run(
     environment: Environment | None = None,
     engine_spec: str = "local",
     resources: Resources | None = None,
+    shards: int = 1,
     use: Mapping[str, str | Path] | None = None,
     pool: str | Path | None = None,
     zoo: bool = True,
@@ -106,6 +107,7 @@ def run(
 ) -> StudyResult:
     """Run a study's jobs and write its result below `out`.
 
+    shards: jobs among which each audit is divided.
     use: existing run folders by the name of the job they replace; they are copied, and checked to have been made with
         that job's settings.
     pool: a folder of jobs that several studies share.
@@ -120,7 +122,7 @@ def run(
             _adopt(workspace, name, Path(given))
         _use_zoo(workspace, zoo, say or (lambda sentence: None))
         over = sum(workspace.finished(job) is not None for job in workspace.graph)
-        with engine(engine_spec, workspace, resources or Resources()) as submit:
+        with engine(engine_spec, workspace, resources or Resources(), shards) as submit:
             for number, name in enumerate(drive(workspace, submit), over + 1):
                 if watch is not None:
                     watch(name, number, len(workspace.graph))

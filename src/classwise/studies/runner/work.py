@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from classwise.core.errors import UserError
+from classwise.core.errors import Unfinished, UserError
 from classwise.core.run_folder import RunFolder, StudyFolder
 from classwise.core.run_lock import writing
 from classwise.core.storage import atomic_write_text
@@ -105,29 +105,35 @@ class Workspace:
             )
         return about
 
-    def do(self, name: str) -> None:
+    def do(self, name: str, shard: str | None = None) -> None:
         """Run the job of that name, unless it is finished; killed and called again, it resumes where it stopped.
 
-        Only one process at a time runs a job: a second one waits, and finds it finished.
+        Only one process at a time runs a job: a second one waits, and finds it finished. Of an audit several may run a
+        `shard` each; the last of them finishes the job.
         """
         job, folder = self.graph.jobs[name], self.folder_of(name)
         if self.finished(job) is not None:
             return
         folder.mkdir(parents=True, exist_ok=True)
-        with writing(folder, wait=True):
+        with writing(folder, wait=True) if shard is None else contextlib.nullcontext():
             if self.finished(job) is not None:
                 return
             begin = time.perf_counter()
             ready = read_job(fill(job.settings(), {other: str(self.folder_of(other)) for other in job.after}))
             with trusting(self.environment.trust):
-                _DO[type(ready)](ready, folder, self.environment)
+                if isinstance(ready, AuditJob):
+                    _audit(ready, folder, self.environment, shard)
+                else:
+                    _DO[type(ready)](ready, folder, self.environment)
             about = {"job": job.settings(), "seconds": time.perf_counter() - begin, "megabytes": peak_megabytes()}
             atomic_write_text(RunFolder(folder).job_file, json.dumps(about, indent=1))
 
-    def attempt(self, name: str) -> str | None:
+    def attempt(self, name: str, shard: str | None = None) -> str | None:
         """Run the job; its error message, or None. The traceback of an unexpected error is written to its log."""
         try:
-            self.do(name)
+            self.do(name, shard)
+        except Unfinished:
+            return None
         except UserError as error:
             return str(error)
         except Exception as error:
@@ -144,10 +150,10 @@ def _train(job: TrainJob, folder: Path, environment: Environment) -> None:
     train(job.recipe, out=folder, changes=job.changes, **environment.arguments)
 
 
-def _audit(job: AuditJob, folder: Path, environment: Environment) -> None:
+def _audit(job: AuditJob, folder: Path, environment: Environment, shard: str | None) -> None:
     from classwise.auditing.audit import audit_by
 
-    audit_by(job.config(out=folder, **environment.arguments))
+    audit_by(job.config(out=folder, shard=shard, **environment.arguments))
 
 
 def _derive(job: DeriveJob, folder: Path, environment: Environment) -> None:
@@ -157,12 +163,12 @@ def _derive(job: DeriveJob, folder: Path, environment: Environment) -> None:
     call(folder, environment, **job.arguments)
 
 
-_DO: dict[type[StudyJob], Callable[..., None]] = {TrainJob: _train, AuditJob: _audit, DeriveJob: _derive}
+_DO: dict[type[StudyJob], Callable[..., None]] = {TrainJob: _train, DeriveJob: _derive}
 
 
-def attempt(folder: str, name: str) -> str | None:
-    """Run one job of the study in `folder`, in whatever process; see `Workspace.attempt`."""
-    return Workspace.read(Path(folder)).attempt(name)
+def attempt(folder: str, name: str, shard: str | None = None) -> str | None:
+    """Run one job of the study in `folder`, or a shard of it, in whatever process; see `Workspace.attempt`."""
+    return Workspace.read(Path(folder)).attempt(name, shard)
 
 
 def peak_megabytes() -> float:
