@@ -18,6 +18,7 @@ from classwise.auditing.landscape import landscape
 from classwise.auditing.prepare import prepared
 from classwise.core.arguments import checked
 from classwise.core.errors import UserError
+from classwise.core.mirror import mirrored, url_of
 from classwise.core.run_folder import AuditFolder
 from classwise.core.run_lock import writing
 from classwise.core.settings import with_settings
@@ -52,6 +53,9 @@ def audit_by(config: AuditConfig, loaded: nn.Module | None = None) -> Audit:
     for name in ("save_adversarial", "landscape"):
         if getattr(config.output, name) and folder is None:
             raise UserError(f"{name} writes into the run folder: give out=… (--out).")
+    if url_of(config.output.out) is not None:
+        with mirrored(config.output.out) as here:
+            return audit_by(config.in_folder(here), loaded)
     if config.resources.several and config.shard is None:
         return _by_several(config)
     with prepared(config, loaded) as (job, findings):

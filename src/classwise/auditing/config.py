@@ -11,11 +11,13 @@ To add a setting, add its field here and its key to `AuditSettings`, which edito
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
+from classwise.core.errors import UserError
 from classwise.core.meta import Coverage, Norm, Protocol
 from classwise.core.settings import REQUIRED, Config, Part, setting
 from classwise.core.shard import Shard
@@ -204,7 +206,10 @@ class OutputPart(Part):
     """What is written and shown."""
 
     out: str | Path | None = setting(
-        None, "Run folder; the same command resumes where it stopped.", option="--out -o", recorded=False
+        None,
+        "Run folder, or its URL, s3://bucket/run; the same command resumes where it stopped.",
+        option="--out -o",
+        recorded=False,
     )
     overwrite: bool = setting(False, "Start from scratch, and remove the earlier run in this folder.", recorded=False)
     save_adversarial: bool = setting(
@@ -287,6 +292,16 @@ class AuditConfig(Config):
     def folder(self) -> Path | None:
         """The run folder."""
         return None if self.output.out is None else Path(self.output.out)
+
+    def in_folder(self, folder: Path | None) -> AuditConfig:
+        """The same in another run folder, the copy here of one elsewhere, which only this machine's processes reach."""
+        name = self.resources.engine.partition(":")[0]
+        if name in ("ray", "slurm"):
+            raise UserError(
+                f"--out {self.output.out} is copied on this machine, which those of --engine {name} do not reach: give "
+                "a folder that all of them share, or start shards (--shard k/n) there."
+            )
+        return dataclasses.replace(self, output=dataclasses.replace(self.output, out=folder))
 
     @property
     def shard(self) -> Shard | None:

@@ -25,6 +25,7 @@ from classwise.auditing.config import AuditConfig, SearchSettings
 from classwise.auditing.inputs import Eps
 from classwise.auditing.prepare import prepared
 from classwise.core.arguments import checked
+from classwise.core.mirror import mirrored, url_of
 from classwise.core.records import CLEAN, Array, Records
 from classwise.core.run_lock import writing
 from classwise.core.settings import with_settings
@@ -64,6 +65,9 @@ def find_worst(
 
 def search_by(config: AuditConfig) -> SearchResult:
     """The search that a config asks for."""
+    if url_of(config.output.out) is not None:
+        with mirrored(config.output.out) as here:
+            return search_by(config.in_folder(here))
     begin, folder = time.perf_counter(), config.folder
     confidence, tolerance = config.statistics.confidence, config.statistics.tolerance
     others = several.opened(config) if config.resources.several else nullcontext()

@@ -49,6 +49,7 @@ def show(
     summary: Annotated[Path | None, typer.Option("--summary", help=_GATE["summary"], rich_help_panel=_GATED)] = None,
 ) -> None:  # fmt: skip
     """Show a finished audit, search or repair again, without the model and without torch."""
+    from classwise.core.mirror import local_copy
     from classwise.core.run_folder import kind_of
     from classwise.results.audit_result import Audit
     from classwise.results.criteria import Criteria
@@ -58,6 +59,7 @@ def show(
     from classwise.show.class_table import Choice
 
     choice = Choice(every=every, sort=sort, classes=classes or ())
+    run = local_copy(run)
     if kind_of(run) == "repair":
         repaired = RepairResult.load(run)
         present(repaired, lambda: repair.show(repaired, choice=choice), as_json, csv)

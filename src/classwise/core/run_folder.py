@@ -33,6 +33,7 @@ import pandas as pd
 
 from classwise.core.csv_files import read_csv, write_csv
 from classwise.core.errors import UserError
+from classwise.core.mirror import mirror_of
 from classwise.core.run_config import damaged, read_config, write_config
 from classwise.core.run_lock import LOCK, WRITER
 from classwise.core.storage import atomic_write, atomic_write_text, remove, safe_name
@@ -104,6 +105,8 @@ class RunFolder:
             raise UserError(f"{self.path} holds {word} but no {_CONFIG}; choose another --out, or --overwrite.")
         self.path.mkdir(parents=True, exist_ok=True)
         write_config(self.config_file, config)
+        if (mirror := mirror_of(self.path)) is not None:
+            mirror.create_once(self.config_file)
 
     def _refuse_other_kind(self) -> None:
         try:

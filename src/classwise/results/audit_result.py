@@ -16,6 +16,7 @@ from classwise.core import adversarial_examples
 from classwise.core.arguments import checked
 from classwise.core.errors import UserError, check_known
 from classwise.core.format import interval, percent
+from classwise.core.mirror import local_copy
 from classwise.core.notebook import Charted
 from classwise.core.records import CLEAN, WORST_CASE, Array, Records
 from classwise.core.run_folder import AuditFolder, Kind, kind_of
@@ -181,7 +182,7 @@ class Audit(Charted):
     @checked
     def load(cls, folder: str | Path) -> Audit:
         """A finished audit from its run folder."""
-        folder = Path(folder)
+        folder = local_copy(folder)
         stored = _read_summary(folder)
         return cls(Records.read(folder), config=AuditFolder(folder).config(), folder=folder, **stored)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from classwise.core.errors import Unfinished, UserError
+from classwise.core.mirror import mirror_of, mirrored
 from classwise.core.record_parts import RecordParts
 from classwise.core.records import Records
 from classwise.core.run_config import as_table
@@ -77,7 +78,13 @@ def assemble(records: Records, checks: Checks, wall_seconds: float, folder: Path
 
 def merge(folder: str | Path) -> Audit:
     """Write the summary of an audit whose shards have all been computed, here or elsewhere."""
-    run = AuditFolder(Path(folder))
+    with mirrored(folder) as here:
+        assert here is not None
+        return _merge(here)
+
+
+def _merge(folder: Path) -> Audit:
+    run = AuditFolder(folder)
     config = run.config()
     if not config:
         raise UserError(f"{folder} is no run folder: it has no {run.config_file.name}.")
@@ -93,6 +100,9 @@ def finish(run: AuditFolder, confidence: float) -> Audit:
     """What the last of several shards does: write the summary. The first of two that end together writes it, the other
     finds it there."""
     with moment(run.path):
+        if (mirror := mirror_of(run.path)) is not None:  # what other machines have written
+            mirror.push()
+            mirror.pull()
         check_complete(run)
         if (stored := _summarised(run)) is not None and stored.confidence == confidence:
             return stored
