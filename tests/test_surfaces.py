@@ -104,7 +104,7 @@ def test_every_surface_names_the_same_classes_with_the_same_numbers(case: tuple[
     assert view["verdict"] == found.sentence
 
     notebook = html.unescape(audit._repr_html_())
-    assert notebook.startswith(f"<p>{found.sentence}</p>")
+    assert notebook.startswith(f"<div><p><strong>{found.sentence}</strong></p>")
     assert f"{text.percent(found.accuracy)} [{text.interval(found.low, found.high)}]" in str(audit)
 
     assert audit.folder is not None
