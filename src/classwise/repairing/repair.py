@@ -62,6 +62,11 @@ def repair_by(config: RepairConfig, say: Callable[[str], None] = lambda text: No
     """The repair that a config asks for. say: told beforehand how precise the result will be, and what
     is wrong with the model or the images, then what each change did."""
     begin = time.perf_counter()
+    if config.resources.several:
+        raise UserError(
+            "a repair computes in one process, with --workers threads: --engine, --jobs and --devices are for audits and "
+            "searches. Repair on fewer images (--per-class), and audit best.pt on all of them."
+        )
     with writing(config.output.out), trusting(config.model.trust):
         inputs = gather(config)
         for remark in inputs.remarks:
