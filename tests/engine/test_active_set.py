@@ -23,7 +23,9 @@ from classwise.attacks.pgd import Pgd
 from classwise.core.errors import UserError
 from classwise.core.threat import LINF, Ball, Norm, ball_of
 from classwise.data.images import ArrayPixels, Images
-from classwise.engine.active_set import ActiveSet, AttackResult, Verifier
+from classwise.engine.active_set import ActiveSet
+from classwise.engine.attack_result import AttackResult
+from classwise.engine.verifier import Verifier
 
 EPS, ALPHA = 0.08, 0.02
 PGD = Pgd(steps=4, step=ALPHA, start="none")

@@ -27,7 +27,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from classwise.attacks.attack import Attack, Model, Rows, value_and_gradient
+from classwise.attacks.attack import Attack, Model, Rows, device_table, possibly, value_and_gradient
 from classwise.core.losses import cross_entropy
 from classwise.core.spec import Count, Share, Steps
 from classwise.core.threat import Ball, choose, wide
@@ -92,9 +92,9 @@ class Apgd(Attack):
 
     def _check(self, rows: Rows, gradient: Tensor) -> tuple[Rows, Tensor]:
         """Where a window ends: halve the step size and go back to the best point, if progress has stalled."""
-        window = torch.tensor(windows(self.iterations), device=gradient.device)[rows["t"]]
+        window = device_table(windows(self.iterations), gradient.device)[rows["t"].clamp_max(self.iterations)]
         ends = window > 0
-        if not ends.any():
+        if not possibly(ends):
             return rows, gradient
         oscillates = rows["rises"] <= self.rho * window
         rests = ~rows["halved"] & (rows["checked_loss"] >= rows["best_loss"])

@@ -21,6 +21,7 @@ or move it, and no attack needs to know.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeAlias
@@ -180,7 +181,27 @@ def run(
 
 def select(rows: Rows, mask: Tensor) -> Rows:
     """The rows where `mask` holds."""
-    return {name: column[mask] for name, column in rows.items()}
+    return take(rows, mask.nonzero()[:, 0])
+
+
+def take(rows: Rows, index: Tensor) -> Rows:
+    """The rows at the given places: one index for all columns, where a mask would be counted anew for each."""
+    return {name: column.index_select(0, index) for name, column in rows.items()}
+
+
+#: Kinds of device whose values can be looked at at once. Elsewhere that waits for all the work given to the device.
+PROMPT = {"cpu"}
+
+
+def possibly(mask: Tensor) -> bool:
+    """Whether `mask` may hold anywhere: looked up on a CPU, where work is saved if it does not, assumed on a GPU."""
+    return mask.device.type not in PROMPT or bool(mask.any())
+
+
+@functools.lru_cache(maxsize=64)
+def device_table(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """Constants on a device, copied there once."""
+    return torch.tensor(values, device=device)
 
 
 def join(parts: list[Rows]) -> Rows:

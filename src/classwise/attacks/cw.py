@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from classwise.attacks.attack import Attack, Model, Rows, value_and_gradient
+from classwise.attacks.attack import Attack, Model, Rows, possibly, value_and_gradient
 from classwise.core.losses import margin
 from classwise.core.spec import OpenShare, Positive, Steps
 from classwise.core.threat import LINF, Ball, choose, wide
@@ -84,10 +84,10 @@ class Cw(Attack):
         moved = self._descend(_note(rows, z), pull + push)
         ended, checked = self._stops(rows, loss + const * _hinge(z, y))
         moved |= {"checked": checked, "iteration": rows["iteration"] + 1}
-        if ended.any():
+        if possibly(ended):
             moved = self._next_level(moved, ended)
         moved |= {"x_adv": _pixels(moved["w"])}
-        if rows["done"].any():
+        if possibly(rows["done"]):
             moved = _where(rows["done"], rows, moved)
         return moved | {"logits": z, "t": rows["t"] + 1}
 
@@ -145,7 +145,7 @@ def _note(rows: Rows, z: Tensor) -> Rows:
     distance = LINF.norm(rows["x_adv"] - rows["x"])
     nearer = wrong & (distance < rows["best"])
     rows = rows | {"found": rows["found"] | wrong}
-    return _where(nearer, rows | {"best": distance, "x_best": rows["x_adv"]}, rows) if nearer.any() else rows
+    return _where(nearer, rows | {"best": distance, "x_best": rows["x_adv"]}, rows) if possibly(nearer) else rows
 
 
 def _excess(rows: Rows) -> tuple[Tensor, Tensor]:

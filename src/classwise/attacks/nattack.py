@@ -23,7 +23,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from classwise.attacks.attack import Attack, Model, Rows, select
+from classwise.attacks.attack import Attack, Model, Rows, take
 from classwise.core import rng
 from classwise.core.losses import margin
 from classwise.core.spec import Bounds, Count, Positive, Steps
@@ -92,7 +92,7 @@ class Nattack(Attack):
         together = max(_AT_ONCE // (self.population * mean[0].numel()), 1)
         for begin in range(0, len(places), together):
             part = places[begin : begin + together]
-            mean[part] += self.lr / self.sigma * self._direction(model, select(rows, part), ball)
+            mean[part] += self.lr / self.sigma * self._direction(model, take(rows, part), ball)
         return mean
 
     @torch.no_grad()

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from classwise.attacks.attack import Attack, Model, Rows, value_and_gradient
+from classwise.attacks.attack import Attack, Model, Rows, possibly, value_and_gradient
 from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.losses import cross_entropy
@@ -84,7 +84,7 @@ class Pgd(Attack):
             raise UserError(f"target {self.target} is not a class: the model has {z.shape[1]}, counted from 0.")
         target = rows["target"]
         towards = -self.target_loss(z, target.clamp_min(0))
-        return torch.where(target < 0, self.loss(z, rows["y"]), towards) if (target < 0).any() else towards
+        return torch.where(target < 0, self.loss(z, rows["y"]), towards) if possibly(target < 0) else towards
 
 
 def random_start(x: Tensor, eps: Tensor, key: Tensor, ball: Ball, style: Start) -> Tensor:

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from classwise.attacks.attack import Attack, Model, Rows
+from classwise.attacks.attack import Attack, Model, Rows, device_table
 from classwise.core import rng
 from classwise.core.errors import UserError
 from classwise.core.losses import margin
@@ -82,13 +82,13 @@ class Square(Attack):
     def halvings(self, t: Tensor) -> Tensor:
         """How often p has been halved when the t-th window, counted from 0, is drawn."""
         at = t * _SCHEDULE // self.queries if self.rescale_schedule else t
-        return torch.bucketize(at, torch.tensor(_HALVINGS, device=t.device))
+        return torch.bucketize(at, device_table(_HALVINGS, t.device))
 
     def _repaint(self, rows: Rows) -> Tensor:
         """linf's next point: x_best with a window at x ± ε, which is where adding ±2ε and clipping ends too."""
         x = rows["x"]
         channels, height, width = x.shape[1:]
-        side = torch.tensor(self.sides(height, width, "linf"), device=x.device)[self.halvings(rows["t"])]
+        side = device_table(self.sides(height, width, "linf"), x.device)[self.halvings(rows["t"])]
         u = rng.uniform(rows["key"], (2 + channels,), rows["t"] + 1)
         window = _window(_corner(u[:, :2], side, height, width), side, height, width)
         return torch.where(window, _signed(x, rows["eps"], u[:, 2:, None, None]), rows["x_best"])
@@ -98,7 +98,7 @@ class Square(Attack):
         x, t = rows["x"], rows["t"]
         channels, height, width = x.shape[1:]
         sides, level = self.sides(height, width, "l2"), self.halvings(t)
-        side = torch.tensor(sides, device=x.device)[level]
+        side = device_table(sides, x.device)[level]
         u = rng.uniform(rows["key"], (5 + channels,), t + 1)
         corner = _corner(u[:, :2], side, height, width)
         into = _window(corner, side, height, width)
@@ -107,7 +107,7 @@ class Square(Attack):
         square = delta.square()
         taken, own = ((square * window).sum((2, 3)) for window in (into | out_of, into))
         spare = (rows["eps"].square() - square.sum((1, 2, 3))).clamp_min(0) / channels
-        eta = _lookup(_table(sides).to(x), level, corner, u[:, 4] < 0.5, height, width)
+        eta = _lookup(_table(sides, x.dtype, x.device), level, corner, u[:, 4] < 0.5, height, width)
         fresh = (eta * _sign(u[:, 5:, None, None]).to(x.dtype) + delta / _floored(own.sqrt())) * into
         length = (spare[:, None] + taken).sqrt()[:, :, None, None]
         filled = fresh * (length / _floored(torch.linalg.vector_norm(fresh, dim=(2, 3))))
@@ -184,9 +184,10 @@ def _lookup(table: Tensor, level: Tensor, corner: Tensor, upright: Tensor, heigh
 
 
 @functools.lru_cache(maxsize=8)
-def _table(sides: tuple[int, ...]) -> Tensor:
+def _table(sides: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """η of every side, each in the first corner of a square of the largest."""
-    return torch.stack([F.pad(_eta(side), (0, max(sides) - side, 0, max(sides) - side)) for side in sides])
+    padded = [F.pad(_eta(side), (0, max(sides) - side, 0, max(sides) - side)) for side in sides]
+    return torch.stack(padded).to(device, dtype)
 
 
 def _eta(side: int) -> Tensor:

@@ -3,116 +3,58 @@
 An example leaves the batch the step it breaks, and the next one takes its place. What leaves is judged by the
 untouched model in float32: inside the ball, inside [0,1], truly misclassified. Only then does it count; if the
 accelerated model was wrong about it, the example goes back and its attack continues.
+
+A GPU works through what it is given while the host goes on, until the host reads a value. So there who has left is
+looked up every fourth step, the verdicts of the last batch in the same transfer; until then whoever has left is frozen
+on the device, and nothing else in a step waits.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from classwise.attacks.attack import Attack, Model, Rows, final_point, finished, initial_rows, join, select
+from classwise.attacks.attack import (
+    PROMPT,
+    Attack,
+    Model,
+    Rows,
+    final_point,
+    finished,
+    initial_rows,
+    join,
+    possibly,
+    take,
+)
 from classwise.core import rng
-from classwise.core.errors import UserError
 from classwise.core.meta import Protocol
-from classwise.core.records import COLUMNS, Array
-from classwise.core.threat import Ball, choose
+from classwise.core.records import Array
+from classwise.core.threat import choose
 from classwise.data.images import Images, IntArray
 from classwise.engine.attack_copy import channels_last
+from classwise.engine.attack_result import AttackResult
+from classwise.engine.verifier import Verifier, precise, require_finite, tf32
+
+_LOOK = 4  # steps between two looks on a GPU
+_CLAIM = ("tried", "claimed")  # columns of rows that leave
+_ROWS = ("y", "place", "restart", "t", "claimed")
+_VERDICT = ("prediction", "confidence", "true_prob", "loss", "distance", "minimal", "outside", "finite")
 
 
-@dataclass(frozen=True)
-class Verifier:
-    """The untouched model's word on a point, and a check of the point itself. Softmax is averaged over `eot` calls."""
+class Judged(NamedTuple):
+    """Examples that the verifier has spoken about: their rows, and a table on the device with a column for each name,
+    then the probabilities where they are kept."""
 
-    model: Model
-    ball: Ball
-    eot: int = 1
-
-    @torch.inference_mode()
-    def __call__(self, tried: Tensor, x: Tensor, y: Tensor, eps: Tensor) -> dict[str, Tensor]:
-        """Per-example columns of the records for the points `tried`; one that is not allowed is replaced by `x`."""
-        distance = self.ball.norm(tried - x)
-        outside = (distance > eps * (1 + 1e-5) + 1e-6) | (tried.flatten(1).amin(1) < 0) | (tried.flatten(1).amax(1) > 1)
-        outside |= ~torch.isfinite(distance)
-        # The clean image is always allowed, even where the data itself leaves [0,1]: that is a finding, not a break.
-        outside &= distance != 0
-        allowed = choose(outside, x, tried) if outside.any() else tried
-        p = torch.stack([softmax_of(self.model(allowed)) for _ in range(self.eot)]).mean(0)
-        confidence, prediction = p.max(1)
-        true_prob = p.gather(1, y[:, None])[:, 0]
-        return {
-            "prediction": prediction,
-            "confidence": confidence,
-            "true_prob": true_prob,
-            "loss": -true_prob.clamp_min(torch.finfo(p.dtype).tiny).log(),
-            "distance": torch.where(outside, 0.0, distance),
-            "probs": p,
-            "outside": outside,
-            "point": allowed,
-        }
-
-
-def softmax_of(logits: Tensor) -> Tensor:
-    """Probabilities in double precision (where the device has it), or an error where the output is not a number."""
-    require_finite(logits)
-    return logits.to(torch.float32 if logits.device.type == "mps" else torch.float64).softmax(1)
-
-
-def require_finite(logits: Tensor) -> None:
-    """Stop where the model's output is not a number."""
-    if not torch.isfinite(logits).all():
-        bad = int((~torch.isfinite(logits)).any(1).sum())
-        raise UserError(
-            f"the model returned NaN or infinite logits for {bad} of {len(logits)} images. "
-            "Check its weights and its normalisation; an audit of such outputs means nothing."
-        )
-
-
-@dataclass(kw_only=True)
-class AttackResult:
-    """What came of an attack on a part: one entry per example of the part, filled as examples finish."""
-
-    columns: dict[str, Array]
-    probs: Array
-    done: Array
-    passes: int = 0  # gradient (or query) passes of single examples
-    rejected: int = 0  # claimed broken by the accelerated model, refused by the untouched one
-    outside: int = 0  # points outside the ball or the pixel range, refused
-    points: Array | None = None  # the points themselves, where they are to be kept
-
-    @classmethod
-    def empty(cls, part: Images, num_classes: int, keep_points: bool = False) -> AttackResult:
-        count = len(part)
-        columns = {name: np.zeros(count) for name in COLUMNS if name not in ("index", "label", "attack", "eps")}
-        columns["minimal"] += np.inf
-        points = part.batch(np.arange(count))[0].numpy() if keep_points else None
-        probs, done = np.zeros((count, num_classes), np.float32), np.zeros(count, bool)
-        return cls(columns=columns, probs=probs, done=done, points=points)
-
-    def copy(self) -> AttackResult:
-        """The same with arrays of its own."""
-        points = None if self.points is None else self.points.copy()
-        columns = {name: column.copy() for name, column in self.columns.items()}
-        return replace(self, columns=columns, probs=self.probs.copy(), done=self.done.copy(), points=points)
-
-    def spend(self, places: Tensor, queries: Tensor) -> None:
-        """Model evaluations of a restart, added to those before."""
-        np.add.at(self.columns["queries"], places.cpu().numpy(), queries.cpu().numpy())
-
-    def put(self, places: Tensor, verdict: dict[str, Tensor], steps: Tensor) -> None:
-        at = places.cpu().numpy()
-        for name in ("prediction", "confidence", "true_prob", "loss", "distance", "minimal"):
-            self.columns[name][at] = verdict[name].cpu().numpy()
-        self.columns["step"][at] = steps.cpu().numpy()
-        self.probs[at] = verdict["probs"].cpu().numpy()
-        if self.points is not None:
-            self.points[at] = verdict["point"].cpu().numpy()
-        self.done[at] = True
+    rows: Rows
+    names: tuple[str, ...]
+    verdict: Tensor
+    point: Tensor
 
 
 @dataclass(kw_only=True)
@@ -130,28 +72,37 @@ class ActiveSet:
     seed: int
     device: torch.device
     report: Callable[[int], None] = lambda finished: None  # may raise, to stop
+    look: int = 0  # steps between two looks at who has left; 0: each on a CPU, every fourth elsewhere
     waiting: deque[tuple[int, int]] = field(default_factory=deque, init=False)  # (place in the part, restart)
     pending: list[Rows] = field(default_factory=list, init=False)  # left the batch, not judged yet
+    judged: list[Judged] = field(default_factory=list, init=False)  # by the device, not read yet
     returning: list[Rows] = field(default_factory=list, init=False)  # wrongly claimed broken: their attack continues
+
+    def __post_init__(self) -> None:
+        self.look = self.look or (1 if self.device.type in PROMPT else _LOOK)
 
     def run(self, places: IntArray) -> AttackResult:
         """Attack the examples at `places` until every one is judged."""
         self.waiting.extend((int(place), 0) for place in places)
-        active: Rows = {}
-        while True:
-            active = self._refill(active)
-            if not active:
-                self._judge_pending()
-                if not (self.waiting or self.returning or self.pending):
-                    return self.outcome
-                continue
-            if self.attack.steps == 0:
-                self.pending.append(self._ended(active))
-                active = {}
-            else:
-                active = self._advance(active)
-            while _count(*self.pending) >= self.batch:
-                self._judge_pending()
+        with tf32(True):
+            active: Rows = {}
+            while True:
+                active = self._refill(active)
+                if not active:
+                    self._judge_pending()
+                    self._read()
+                    if not (self.waiting or self.returning or self.pending):
+                        return self.outcome
+                    continue
+                if self.attack.steps == 0:
+                    self.pending.append(self._ended(active))
+                    active = {}
+                else:
+                    active = self._advance(active)
+                while _count(*self.pending) >= self.batch:
+                    self._judge_pending()
+                if self.look == 1 or len(self.judged) > 1:
+                    self._read()
 
     def _refill(self, active: Rows) -> Rows:
         """Let those that came back, then new examples, take the free places of the batch."""
@@ -166,7 +117,7 @@ class ActiveSet:
     def _admit(self, entries: list[tuple[int, int]]) -> Rows:
         place, restart = np.array(entries, dtype=np.int64).T
         x, y = self.part.batch(place)
-        x, y = channels_last(x.to(self.device)), y.to(self.device)
+        x, y = channels_last(x.to(self.device, non_blocking=True)), y.to(self.device, non_blocking=True)
         index = torch.from_numpy(self.part.positions[place])
         key = rng.keys(self.seed, index, 0) + rng.keys(self.seed, torch.from_numpy(restart), 1)
         eps = torch.from_numpy(self.eps[place]).to(x.dtype).to(self.device)
@@ -177,48 +128,99 @@ class ActiveSet:
         return {**rows, "place": torch.from_numpy(place).to(self.device)}
 
     def _advance(self, active: Rows) -> Rows:
+        """Steps up to the next look, then whoever has left is taken out. In between, those that have are frozen on the
+        device: the rows come out the same, however many steps there are between two looks."""
+        rows, gone, finite = active, None, None
+        for _ in range(self.look):
+            moved, leaving, well = self._step(rows)
+            if gone is None or finite is None:
+                rows, gone, finite = moved, leaving, well
+            else:
+                rows = {name: choose(gone, rows[name], column) for name, column in moved.items()}
+                gone, finite = gone | leaving, finite & (well | gone)
+        assert gone is not None
+        assert finite is not None
+        spent = _spent(rows).sum() - _spent(active).sum()
+        left, well_seen, passes = self._read(gone, finite, spent)
+        require_finite(well_seen > 0)
+        self.outcome.passes += int(passes[0])
+        if not left.any():
+            return {name: column for name, column in rows.items() if name not in _CLAIM}
+        out, stay = (np.flatnonzero(part) for part in (left, left == 0))
+        self.pending.append(self._at(rows, out))
+        own = {name: column for name, column in rows.items() if name not in _CLAIM}
+        return self._at(own, stay) if stay.size else {}
+
+    def _step(self, active: Rows) -> tuple[Rows, Tensor, Tensor]:
+        """The rows after a step with what is `tried` of each and whether it is `claimed` to be broken there, who
+        leaves, and whose answer was a number."""
         moved = self.attack.advance(self.attack_copy, active, self.verifier.ball)
-        self.outcome.passes += int(_spent(moved).sum() - _spent(active).sum())
-        require_finite(moved["logits"])
         if "best" in moved:
             broken, point = (moved["best"] <= moved["eps"]) & (not self.attack.seeks_distance), moved["x_best"]
         else:  # the model spoke of the point it was given: a broken example is kept there, not where it would go next
             broken, point = moved["logits"].argmax(1) != moved["y"], active["x_adv"]
         claimed = broken & (self.protocol == "any")
         leaving = claimed | finished(moved, self.attack.steps)
-        if not leaving.any():
-            return moved
-        at_end = final_point(moved, self.attack.seeks_distance)
-        tried = choose(claimed, point, at_end)
-        self.pending.append(select({**moved, "tried": tried, "claimed": claimed}, leaving))
-        return select(moved, ~leaving) if not leaving.all() else {}
+        tried = moved["x_adv"]
+        if possibly(leaving):
+            tried = choose(claimed, point, final_point(moved, self.attack.seeks_distance))
+        return {**moved, "tried": tried, "claimed": claimed}, leaving, torch.isfinite(moved["logits"]).all(1)
+
+    def _at(self, rows: Rows, places: IntArray) -> Rows:
+        return take(rows, torch.from_numpy(places).to(self.device, non_blocking=True))
+
+    def _read(self, *tensors: Tensor) -> list[Array]:
+        """The values of the tensors, and of all verdicts so far, which are recorded: in one transfer to the host."""
+        judged, self.judged = self.judged, []
+        wanted = [*tensors, *(one.verdict for one in judged)]
+        if not wanted:
+            return []
+        flat = torch.cat([tensor.detach().reshape(-1).to(precise(self.device)) for tensor in wanted]).cpu().numpy()
+        values = np.split(flat, np.cumsum([tensor.numel() for tensor in wanted])[:-1])
+        for one, found in zip(judged, values[len(tensors) :], strict=True):
+            self._record(one, found.reshape(one.verdict.shape))
+        return values[: len(tensors)]
 
     def _judge_pending(self) -> None:
-        """Judge a batch of what has left: record it, send it back, or give it its next restart."""
+        """Judge a batch of what has left."""
         if not self.pending:
             return
         now, self.pending = _cut(self.pending, self.batch)
         rows = join(now)
-        verdict = self._verdict(rows)
-        self.outcome.outside += int(verdict["outside"].sum())
-        survives = verdict["prediction"] == rows["y"]
-        refused = survives & rows["claimed"]
-        again = (survives | self.attack.seeks_distance) & ~refused & (rows["restart"] + 1 < self.attack.restarts)
-        self._send_back(select(rows, refused))
-        for place, restart in zip(rows["place"][again].tolist(), rows["restart"][again].tolist(), strict=True):
-            self.waiting.append((place, restart + 1))
-        self.outcome.spend(rows["place"][~refused], _spent(rows)[~refused])
-        final = ~refused & ~again
-        spent = rows["restart"] * self.attack.steps + rows["t"] - rows["claimed"].long()
-        keep = self._nearer(rows["place"], verdict["minimal"], final) if self.attack.seeks_distance else final
-        self.outcome.put(rows["place"][keep], {name: column[keep] for name, column in verdict.items()}, spent[keep])
-        self.report(int(final.sum()))
+        found = self._verdict(rows)
+        table = {name: found[name] for name in _VERDICT} | {name: rows[name] for name in _ROWS}
+        table |= {"spent": _spent(rows), "ended": finished(rows, self.attack.steps)}
+        columns = [column.to(precise(self.device)) for column in table.values()]
+        verdict = torch.stack(columns, 1)
+        if self.outcome.probs is not None:
+            verdict = torch.cat([verdict, found["probs"].to(verdict)], 1)
+        self.judged.append(Judged(rows, tuple(table), verdict, found["point"]))
 
-    def _nearer(self, places: Tensor, minimal: Tensor, final: Tensor) -> Tensor:
-        """Which restarts came nearer than those before, or are the last of an example that has no row yet."""
-        at = places.cpu().numpy()
-        before, missing = (torch.from_numpy(a[at]) for a in (self.outcome.columns["minimal"], ~self.outcome.done))
-        return (minimal < before.to(minimal)) | (final & missing.to(final.device))
+    def _record(self, judged: Judged, values: Array) -> None:
+        """What became of judged examples: record it, send them back, or give them their next restart."""
+        table = dict(zip(judged.names, values.T, strict=False))
+        require_finite(table["finite"] > 0)
+        self.outcome.outside += int(table["outside"].sum())
+        place, restart = (table[name].astype(np.int64) for name in ("place", "restart"))
+        survives, claimed = table["prediction"] == table["y"], table["claimed"] > 0
+        refused = survives & claimed
+        again = (survives | self.attack.seeks_distance) & ~refused & (restart + 1 < self.attack.restarts)
+        if refused.any():
+            self._send_back(judged.rows, np.flatnonzero(refused), table["ended"] > 0)
+        self.waiting.extend(zip(place[again].tolist(), (restart[again] + 1).tolist(), strict=True))
+        np.add.at(self.outcome.columns["queries"], place[~refused], table["spent"][~refused])
+        final = ~refused & ~again
+        keep = final
+        if self.attack.seeks_distance:  # what came nearer than before, or is the last of an example without a row
+            before, missing = self.outcome.columns["minimal"][place], ~self.outcome.done[place]
+            keep = (table["minimal"] < before) | (final & missing)
+        table["step"] = restart * self.attack.steps + table["t"] - claimed
+        table["probs"] = values[:, len(judged.names) :]
+        self.outcome.put(place[keep], {name: column[keep] for name, column in table.items()})
+        if self.outcome.points is not None:
+            at = torch.from_numpy(np.flatnonzero(keep)).to(self.device)
+            self.outcome.points[place[keep]] = judged.point.index_select(0, at).cpu().numpy()
+        self.report(int(final.sum()))
 
     @torch.inference_mode()
     def _verdict(self, rows: Rows) -> dict[str, Tensor]:
@@ -228,28 +230,27 @@ class ActiveSet:
         example itself is judged at the clean image.
         """
         x, y, eps = rows["x"], rows["y"], rows["eps"]
-        verdict = self.verifier(
-            rows["tried"], x, y, torch.full_like(eps, torch.inf) if self.attack.seeks_distance else eps
-        )
+        seeking = self.attack.seeks_distance
+        verdict = self.verifier.columns(rows["tried"], x, y, torch.full_like(eps, torch.inf) if seeking else eps)
         never = torch.full_like(verdict["distance"], torch.inf)
         verdict["minimal"] = torch.where(verdict["prediction"] != y, verdict["distance"], never)
         far = verdict["distance"] > eps * (1 + 1e-5) + 1e-6
-        if far.any():
-            for name, column in self.verifier(x[far], x[far], y[far], eps[far]).items():
-                verdict[name][far] = column
+        if seeking and possibly(far):
+            for name, column in self.verifier.columns(x, x, y, eps).items():
+                verdict[name] = choose(far, column, verdict[name])
         return verdict
 
-    def _send_back(self, rows: Rows) -> None:
+    def _send_back(self, rows: Rows, places: IntArray, ended: Array) -> None:
         """Examples the attack copy was wrong about: their attack continues, or their last iterate is verified."""
-        self.outcome.rejected += len(rows["y"])
-        state = {name: column for name, column in rows.items() if name not in ("tried", "claimed")}
+        self.outcome.rejected += len(places)
+        state = {name: column for name, column in rows.items() if name not in _CLAIM}
         if "best" in state:  # that point is none: look for another
             state["best"] = torch.full_like(state["best"], torch.inf)
-        ended = finished(state, self.attack.steps)
-        if ended.any():
-            self.pending.append(self._ended(select(state, ended)))
-        if not ended.all():
-            self.returning.append(select(state, ~ended))
+        over, on = (places[part] for part in (ended[places], ~ended[places]))
+        if over.size:
+            self.pending.append(self._ended(self._at(state, over)))
+        if on.size:
+            self.returning.append(self._at(state, on))
 
     def _ended(self, rows: Rows) -> Rows:
         """Rows whose attack is over without a claim: the point it ends with is verified."""

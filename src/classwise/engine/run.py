@@ -26,8 +26,10 @@ from classwise.core.meta import Part
 from classwise.core.records import CLEAN, COLUMNS, Array, Records, digest
 from classwise.core.run_folder import AuditFolder
 from classwise.data.images import Images, IntArray
-from classwise.engine.active_set import ActiveSet, AttackResult, Verifier
+from classwise.engine.active_set import ActiveSet
+from classwise.engine.attack_result import AttackResult
 from classwise.engine.evaluation import Evaluation
+from classwise.engine.verifier import Verifier
 from classwise.engine.workers import attack_places
 
 
@@ -152,7 +154,7 @@ def _attack_part(task: _Task) -> Records:
     evaluation, name, begin = task.evaluation, task.name, time.perf_counter()
     part = evaluation.images.take(task.rows)
     eps = np.zeros(len(part)) if name == CLEAN else evaluation.radii.get(name, evaluation.eps)[task.rows]
-    outcome = AttackResult.empty(part, len(evaluation.meta.class_names), task.keeps_points)
+    outcome = AttackResult.empty(part, len(evaluation.meta.class_names), task.keeps_points, evaluation.probs)
     places = _places(task, part, outcome)
     evaluation.report(name, len(part) - len(places))
     if places.size:
@@ -183,7 +185,7 @@ def _attack_part(task: _Task) -> Records:
     # The types they are stored in, so that a part just computed and one read back are equal to the last bit.
     frame = pd.DataFrame(columns).astype({key: COLUMNS[key].to_pandas_dtype() for key in columns if key != "attack"})
     meta = dataclasses.replace(evaluation.meta, stats={name: stats}, part=about)
-    return Records(frame, meta, outcome.probs[keep] if evaluation.probs else None)
+    return Records(frame, meta, None if outcome.probs is None else outcome.probs[keep])
 
 
 def _places(task: _Task, part: Images, outcome: AttackResult) -> IntArray:
@@ -210,7 +212,7 @@ def _inherit(outcome: AttackResult, before: Records, part: Images) -> None:
     at = order[np.searchsorted(part.positions, broken.index, sorter=order)]
     for column, values in outcome.columns.items():
         values[at] = broken.frame[column].to_numpy()
-    if broken.probs is not None:
+    if broken.probs is not None and outcome.probs is not None:
         outcome.probs[at] = broken.probs
     outcome.done[at] = True
 

@@ -12,8 +12,9 @@ import torch
 
 from classwise.core.errors import UserError
 from classwise.data.images import IntArray
-from classwise.engine.active_set import ActiveSet, AttackResult
+from classwise.engine.active_set import ActiveSet
 from classwise.engine.attack_copy import halved, replica, unsettled
+from classwise.engine.attack_result import AttackResult
 from classwise.engine.batch_size import out_of_memory
 from classwise.engine.evaluation import FEWEST
 
