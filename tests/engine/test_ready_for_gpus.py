@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
@@ -18,11 +19,15 @@ from waits import counted_waits, no_prompt_device
 from classwise import attacks
 from classwise.attacks import square
 from classwise.attacks.attack import Attack, Rows, device_table, initial_rows
-from classwise.core.meta import Norm
-from classwise.core.threat import LINF, ball_of
-from classwise.data.images import ArrayPixels, Images
+from classwise.core.meta import Meta, Norm
+from classwise.core.records import Records
+from classwise.core.threat import LINF, Threat, ball_of
+from classwise.data.images import ArrayPixels, Images, IntArray
+from classwise.engine import evaluation
 from classwise.engine.active_set import ActiveSet
+from classwise.engine.attack_copy import AttackCopy, in_few_sizes
 from classwise.engine.attack_result import AttackResult
+from classwise.engine.run import evaluate
 from classwise.engine.verifier import Verifier, tf32
 
 #: Shorter than usual; nattack draws its noise on the host, 300 images of it for each wait.
@@ -200,3 +205,74 @@ def test_every_attack_that_takes_steps_is_counted() -> None:
         kinds = attacks.parse(name) if name not in ("transfer", "foreign") else {}
         missing += [short for short, one in kinds.items() if one.steps and type(one) not in counted]
     assert set(missing) <= {"nattack-500"}
+
+
+@dataclass
+class Files:
+    """Images that are decoded whenever they are asked for, as those in files are; `read_rows` says how often."""
+
+    array: np.ndarray[Any, Any]
+    scale: float = 255.0
+    read_rows: list[int] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def read(self, rows: IntArray) -> Tensor:
+        self.read_rows += rows.tolist()
+        return torch.from_numpy(self.array[rows]).float() / self.scale
+
+
+def evaluated(pixels: Any, net: nn.Module) -> Records:
+    """Two parts under two attacks, one of which begins three times."""
+    found = labelled(net, Images(pixels, np.arange(len(pixels)) % 5, tuple("abcde")))
+    if isinstance(pixels, Files):
+        pixels.read_rows.clear()
+    named = attacks.parse(["apgd_t:iterations=4,targets=3", "pgd-3"])
+    infos = evaluation.attack_infos(named, "any", "all")
+    about = Meta(class_names=found.class_names, superclasses=None, norm="linf", eps=0.004, seed=0, attacks=infos)
+    return evaluate(
+        evaluation.Evaluation(
+            model=net, attack_copy=AttackCopy(model=net), images=found, attacks=named, threat=Threat(eps=0.004),
+            eps=np.full(len(found), 0.004), meta=about, plan=evaluation.BatchPlan(16, 40, 2, 2),
+            device=torch.device("cpu"),
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("scale", [255.0, 300.0], ids=["8 bits", "more than 8 bits"])
+def test_an_image_of_a_part_is_decoded_once_whatever_attacks_it(scale: float) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (80, 3, 8, 8), dtype=np.uint8)
+    net, files = Net().eval().requires_grad_(False), Files(pixels, scale)
+    from_files = evaluated(files, net)
+    assert Counter(files.read_rows) == Counter(range(80))
+    in_memory = evaluated(ArrayPixels(torch.from_numpy(pixels).float() / scale), net)
+    pd.testing.assert_frame_equal(from_files.frame, in_memory.frame)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["pgd", "apgd_t", "square", "fab_t"])
+def test_an_attack_meets_at_most_four_batch_shapes(name: str) -> None:
+    sizes: list[int] = []
+    net = Net().eval().requires_grad_(False)
+    part = labelled(net, images(61))
+
+    def noted(x: Tensor) -> Tensor:
+        sizes.append(len(x))
+        return net(x)
+
+    outcomes = []
+    for copy in (AttackCopy(model=noted), in_few_sizes(AttackCopy(model=noted), 16)):
+        sizes.clear()
+        (attack,) = attacks.parse(SPECS[name]).values()
+        outcome = AttackResult.empty(part, 5)
+        active = ActiveSet(
+            attack=attack.for_classes(5), attack_copy=copy, verifier=Verifier(net, LINF), part=part,
+            eps=np.full(len(part), 0.01), outcome=outcome, protocol="any", batch=16, seed=0,
+            device=torch.device("cpu"), look=4,
+        )  # fmt: skip
+        active.run(np.arange(len(part)))
+        outcomes.append(outcome)
+    assert set(sizes) <= {2, 4, 8, 16}
+    for column, values in outcomes[0].columns.items():
+        np.testing.assert_allclose(outcomes[1].columns[column], values, rtol=1e-3, atol=1e-5, err_msg=column)

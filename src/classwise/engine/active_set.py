@@ -39,6 +39,7 @@ from classwise.core.threat import choose
 from classwise.data.images import Images, IntArray
 from classwise.engine.attack_copy import channels_last
 from classwise.engine.attack_result import AttackResult
+from classwise.engine.decoded import Decoded
 from classwise.engine.verifier import Verifier, precise, require_finite, tf32
 
 _LOOK = 4  # steps between two looks on a GPU
@@ -116,9 +117,11 @@ class ActiveSet:
 
     def _admit(self, entries: list[tuple[int, int]]) -> Rows:
         place, restart = np.array(entries, dtype=np.int64).T
-        x, y = self.part.batch(place)
-        x, y = channels_last(x.to(self.device, non_blocking=True)), y.to(self.device, non_blocking=True)
-        index = torch.from_numpy(self.part.positions[place])
+        positions, pixels = self.part.positions[place], self.part.pixels
+        x = pixels.on(positions, self.device) if isinstance(pixels, Decoded) else pixels.read(positions)
+        x = channels_last(x.to(self.device, non_blocking=True))
+        y = torch.from_numpy(self.part.labels[place]).to(self.device, non_blocking=True)
+        index = torch.from_numpy(positions)
         key = rng.keys(self.seed, index, 0) + rng.keys(self.seed, torch.from_numpy(restart), 1)
         eps = torch.from_numpy(self.eps[place]).to(x.dtype).to(self.device)
         number = torch.from_numpy(restart).to(self.device)

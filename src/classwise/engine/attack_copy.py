@@ -37,6 +37,8 @@ class AttackCopy:
     model: Model
     notes: tuple[str, ...] = ()
     multiple: int = 1  # batches are filled up to a multiple of this, until their size has settled
+    fillable: bool = True  # false where a norm looks at the whole batch, which copies of an image would change
+    sizes: tuple[int, ...] = ()  # batches are filled up to the next of these instead, the smallest first
     pairs: Pairs = ()  # names of each layer and of the norm folded into it
     most: int = 0  # images to look at in one pass where no gradient is asked for; 0: any number
     amp: str | None = None  # a reduced precision, for GPUs
@@ -54,6 +56,8 @@ class AttackCopy:
         self.repeats = self.repeats + 1 if self.last_size == len(x) else 1
         self.last_size = len(x)
         short = -len(x) % self.multiple if len(x) and self.repeats <= _SETTLED else 0
+        if self.sizes and len(x):
+            short = next((size - len(x) for size in self.sizes if size >= len(x)), 0)
         if not short:
             return self._pass(x)
         return self._pass(torch.cat([x, x[-1:].expand(short, *x.shape[1:])]))[: len(x)]
@@ -65,11 +69,16 @@ class AttackCopy:
             return self.model(x).float()
 
 
-def filling(model: nn.Module, device: torch.device) -> int:
-    """Eight on a CPU, where kernels are compiled for each batch size: an emptying batch would meet a new one at every
-    step. One elsewhere, and where a norm looks at the whole batch, which copies of an image would change."""
-    whole = any(isinstance(module, NORMS) and module.running_mean is None for module in model.modules())
-    return _MULTIPLE if device.type == "cpu" and not whole else 1
+def in_few_sizes(model: Model, batch: int) -> Model:
+    """The same model, which sees batches of four sizes only, `batch` the largest: on a GPU a kernel is chosen, and a
+    graph captured, for each size. What fills them up costs at most the passes of an emptying batch once more."""
+    if not isinstance(model, AttackCopy) or not model.fillable:
+        return model
+    return replace(model, sizes=tuple(sorted({max(-(-batch // part), 1) for part in (1, 2, 4, 8)})))
+
+
+def _looks_at_images_alone(model: nn.Module) -> bool:
+    return not any(isinstance(module, NORMS) and module.running_mean is None for module in model.modules())
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -108,7 +117,10 @@ def accelerate(model: nn.Module, example: Tensor, fold: bool = True) -> AttackCo
         parameter.requires_grad_(False)
     if example.device.type != "mps":
         plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    unfolded = AttackCopy(model=plain, multiple=filling(plain, example.device))
+    fillable = _looks_at_images_alone(plain)
+    # On a CPU kernels are compiled for each batch size: an emptying batch would meet a new one at every step.
+    multiple = _MULTIPLE if fillable and example.device.type == "cpu" else 1
+    unfolded = AttackCopy(model=plain, multiple=multiple, fillable=fillable)
     if not fold or not any(isinstance(module, NORMS) for module in plain.modules()):
         return unfolded
     notes: list[str] = []

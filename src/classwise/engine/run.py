@@ -28,6 +28,7 @@ from classwise.core.run_folder import AuditFolder
 from classwise.data.images import Images, IntArray
 from classwise.engine.active_set import ActiveSet
 from classwise.engine.attack_result import AttackResult
+from classwise.engine.decoded import decoded
 from classwise.engine.evaluation import Evaluation
 from classwise.engine.verifier import Verifier
 from classwise.engine.workers import attack_places
@@ -88,15 +89,16 @@ def _tasks(evaluation: Evaluation, number: int, before: Mapping[str, Records]) -
 def evaluate_part(evaluation: Evaluation, number: int) -> dict[str, Records]:
     """The rows of one part by attack: those that an earlier run left, and the others computed and stored."""
     before: dict[str, Records] = {}
-    for task in _tasks(evaluation, number, before):
-        records = _finished(task)
-        if records is None:
-            records = _attack_part(task)
-            if task.path is not None:
-                write_part(records, task.path)
-        else:
-            evaluation.report(task.name, len(task.rows))
-        before[task.name] = records
+    with decoded(evaluation.images.take(evaluation.plan.rows(number, evaluation.images.labels))) as part:
+        for task in _tasks(evaluation, number, before):
+            records = _finished(task)
+            if records is None:
+                records = _attack_part(task, part)
+                if task.path is not None:
+                    write_part(records, task.path)
+            else:
+                evaluation.report(task.name, len(part))
+            before[task.name] = records
     return before
 
 
@@ -150,9 +152,8 @@ def _survivors(positions: IntArray, before: Mapping[str, Records]) -> Array:
     return survives
 
 
-def _attack_part(task: _Task) -> Records:
+def _attack_part(task: _Task, part: Images) -> Records:
     evaluation, name, begin = task.evaluation, task.name, time.perf_counter()
-    part = evaluation.images.take(task.rows)
     eps = np.zeros(len(part)) if name == CLEAN else evaluation.radii.get(name, evaluation.eps)[task.rows]
     outcome = AttackResult.empty(part, len(evaluation.meta.class_names), task.keeps_points, evaluation.probs)
     places = _places(task, part, outcome)
