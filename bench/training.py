@@ -34,6 +34,7 @@ from classwise.training.augment import parse as parse_augment
 from classwise.training.batches import Examples
 from classwise.training.parts import TrainPart, ValidatePart
 from classwise.training.processes import Processes
+from classwise.training.profile import Profile
 from classwise.training.recipe import Recipe
 from classwise.training.step import TrainStep
 
@@ -169,12 +170,13 @@ def _classwise(model: nn.Module, examples: Examples) -> Side:
         synced_copy=replace(synced_copy, attack_copy=replace(synced_copy.attack_copy, multiple=1)),
         scaler=torch.amp.GradScaler("cpu", enabled=False),
         processes=Processes(),
+        profile=Profile(torch.device("cpu"), on=False),
     )
     state = method.init([str(k) for k in range(int(model(examples.x[:2]).shape[1]))])
 
     def step() -> float:
-        _, loss = train_step(examples, parse_augment([]), state, 0, 0.0, len(examples.y))
-        return float(loss.value.detach().mean())
+        stepped = train_step(examples, parse_augment([]), state, 0, 0.0, len(examples.y))
+        return float(stepped.loss.value.detach().mean())
 
     return Side(model, optimiser, step)
 

@@ -185,7 +185,7 @@ def select(rows: Rows, mask: Tensor) -> Rows:
 
 
 def take(rows: Rows, index: Tensor) -> Rows:
-    """The rows at the given places: one index for all columns, where a mask would be counted anew for each."""
+    """The rows at the given places: one index for all columns, where a mask would be counted for each."""
     return {name: column.index_select(0, index) for name, column in rows.items()}
 
 

@@ -134,7 +134,7 @@ class ActiveSet:
         """Steps up to the next look, then whoever has left is taken out. In between, those that have are frozen on the
         device: the rows come out the same, however many steps there are between two looks."""
         rows, gone, finite = active, None, None
-        for _ in range(self.look):
+        for _ in range(min(self.look, self.attack.steps)):
             moved, leaving, well = self._step(rows)
             if gone is None or finite is None:
                 rows, gone, finite = moved, leaving, well
