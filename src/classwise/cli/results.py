@@ -233,8 +233,10 @@ def report(
     name: Annotated[list[str] | None, typer.Option("--name", help="What to call the runs, one for each; repeatable. Default: the folders' names.", rich_help_panel=_OUTPUT)] = None,
     title: Annotated[str | None, typer.Option("--title", help="Title of the page.", rich_help_panel=_OUTPUT)] = None,
     note: Annotated[str, typer.Option("--note", help="A note to show below the title.", rich_help_panel=_OUTPUT)] = "",
-    require: Annotated[list[str] | None, typer.Option("--require", help="Show whether this holds, such as worst>=0.25; repeatable.", rich_help_panel=_GATED)] = None,
-    confident: Annotated[bool, typer.Option("--confident", help="Check requirements against the unfavourable end of the interval.", rich_help_panel=_GATED)] = False,
+    require: Annotated[list[str] | None, typer.Option("--require", help="Show whether this holds, such as worst>=0.25, or @FILE.toml; repeatable. Default: what the audit recorded.", rich_help_panel=_GATED)] = None,
+    confident: Annotated[bool, typer.Option("--confident", help=_GATE["confident"], rich_help_panel=_GATED)] = False,
+    baseline: Annotated[Path | None, typer.Option("--baseline", help="Show whether a class is less accurate than in this run folder, beyond chance.", rich_help_panel=_GATED)] = None,
+    margin: Annotated[str | None, typer.Option("--margin", help=_GATE["margin"], rich_help_panel=_GATED)] = None,
     base: Annotated[str | None, typer.Option("--base", help="The run the others are compared with. Default: the first.")] = None,
     images: Annotated[bool, typer.Option("--images/--no-images", help="Show the images that flipped, where an audit kept them.", rich_help_panel=_OUTPUT)] = True,
     metric: Annotated[list[str] | None, typer.Option("--metric", help="Show this metric too: a name, or mine.py:gini; repeatable.")] = None,
@@ -244,6 +246,11 @@ def report(
 
     room = {} if images else {"image_bytes": 0}
     compared = _compared_groups(None, None, group, control, pair)
-    gated: dict[str, Any] = {"requirements": require or (), "confident": confident}
+    gated: dict[str, Any] = {
+        "requirements": require or (),
+        "confident": confident,
+        "baseline": baseline,
+        "margin": margin,
+    }
     shown: dict[str, Any] = {"metrics": metric or (), "groups": compared, "note": note, **gated, **room}
     typer.echo(page.build(runs or [], out, name, title, base, **shown))

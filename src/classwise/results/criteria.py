@@ -148,6 +148,12 @@ class Criteria:
         return found
 
 
+def recorded(audit: Audit) -> Criteria | None:
+    """The requirements that an audit wrote into its settings before the first attack; None if it was asked for none."""
+    table = audit.config.get("criteria")
+    return from_dict(table) if table else None
+
+
 def read(path: Path) -> Criteria:
     """The requirements of a TOML file."""
     try:

@@ -128,8 +128,8 @@ def _status(lowest: worst.Worst, classes: int, images: int) -> Status:
 
 
 def _who(v: Verdict) -> str:
-    """The worst class, or the classes one of which it is."""
-    first = called(v.worst[0])
+    """The worst class, or the classes one of which it is, as a line begins: “Class 1”, but a name as it is."""
+    first = re.sub("^class ", "Class ", called(v.worst[0])) if called(v.worst[0]) != v.worst[0] else v.worst[0]
     match v.status:
         case "single":
             return f"{first} is the only class with images"

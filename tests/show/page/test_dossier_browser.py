@@ -49,6 +49,9 @@ def test_it_opens_without_errors_or_requests(page: Any, address: str) -> None:
 def test_the_first_screen_answers(page: Any) -> None:
     assert texts(page, "h1") == ["Audit dossier of Pet <finder>"]
     assert texts(page, ".gate") == ["failed 1 of 2 criteria failed"]
+    assert texts(page, ".verdict")[0].startswith("cat is the worst class: 20.0% robust (95% CI")
+    assert texts(page, ".hero .lead")[0].startswith("Under pgd-20, ")
+    assert page.find_element("css selector", ".verdict").rect["height"] < 110  # two lines at most
     assert texts(page, ".figures dd b")[0] == "20.0%"
     assert page.find_element("css selector", ".badge").rect["y"] < 400
     shown = page.find_element("css selector", ".figures dd b [data-path]")

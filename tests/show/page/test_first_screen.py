@@ -12,6 +12,7 @@ from board_runs import write_entry
 from classwise.core.meta import AttackInfo
 from classwise.core.run_config import write_config
 from classwise.results.audit_result import Audit
+from classwise.results.criteria import Criteria
 from classwise.results.finding import Finding
 from classwise.show.page import build, first_screen, glossary
 from page_runs import write_run, write_training
@@ -84,6 +85,55 @@ class TestPages:
         assert "failed 0 of 1 requirement holds." in hero(made)
         assert "FAILED (worst under pgd-20 is 20.0%, lower bound" in hero(made)
         assert "badge" not in hero(build([tmp_path / "run"], tmp_path / "page.html"))
+
+    def test_the_gate_of_a_file_and_a_baseline(self, tmp_path: Path) -> None:
+        """As the gate of an audit: classes of a TOML file, and no class below an earlier run."""
+        for name, right in (("before", (20, 20, 36, 30)), ("now", (8, 20, 36, 30))):
+            write_run(tmp_path / name, right, images=False)
+        (tmp_path / "gate.toml").write_text('require = ["average>=0.5"]\n[classes]\ndog = 0.6\n', encoding="utf-8")
+        out = tmp_path / "page.html"
+        made = build(
+            [tmp_path / "now"],
+            out,
+            requirements=[f"@{tmp_path / 'gate.toml'}"],
+            baseline=tmp_path / "before",
+            margin="10%",
+        )
+        text = hero(made)
+        assert "failed 8 of 10 requirements hold." in text  # 1 + 1, and four classes clean and attacked
+        assert "class[dog]&gt;=0.6: FAILED (class[dog] under pgd-20 is 50.0%)" in text
+        assert "class[cat]&gt;=baseline-10%: FAILED (50.0% → 20.0%, −30.0 points under pgd-20)" in text
+        assert text.index("class[cat]&gt;=baseline") < text.index("average&gt;=0.5: holds")
+        assert "--margin 10%" in made.read_text(encoding="utf-8")
+        made = build([tmp_path / "before"], out, baseline=tmp_path / "now")
+        assert "passed 8 of 8 requirements hold." in hero(made)
+        assert "A class that lost fewer than" in hero(made)
+
+    def test_requirements_that_the_audit_recorded(self, tmp_path: Path) -> None:
+        write_run(tmp_path / "run", images=False)
+        write_run(tmp_path / "other", images=False)
+        config = tmp_path / "run" / "config.toml"
+        write_config(config, {"criteria": Criteria.of(["worst>=0.1"]).to_dict()})
+        out = tmp_path / "page.html"
+        assert "passed 1 of 1 requirement holds, recorded before the first attack." in hero(
+            build([tmp_path / "run"], out)
+        )
+        assert "failed 0 of 1 requirement holds." in hero(build([tmp_path / "run"], out, requirements=["worst>=0.5"]))
+        both = hero(build([tmp_path / "run", tmp_path / "other"], out))
+        assert re.search(r"run cat 20.0% .*? passed other cat", both)
+        config.write_text('[criteria]\nbaseline.run = "runs/gone"\n', encoding="utf-8")
+        text = hero(build([tmp_path / "run"], out))
+        assert "open The requirements that the audit recorded cannot be checked here." in text
+        assert "runs/gone" in text
+
+    def test_a_badge_lists_at_most_a_dozen_requirements(self, tmp_path: Path) -> None:
+        names = [f"class {k}" for k in range(30)]
+        audit = write_run(tmp_path / "run", [8] * 30, names, images=False)
+        shown = first_screen.badge(audit, Criteria(classes={"*": 0.5}))
+        assert shown is not None
+        assert shown["text"] == "0 of 30 requirements hold"
+        assert len(shown["sentences"]) == 13
+        assert shown["sentences"][-1] == "and 18 more"
 
     def test_a_comparison_opens_with_its_own_verdict(self, tmp_path: Path) -> None:
         write_run(tmp_path / "madry")

@@ -45,8 +45,8 @@ def collect(audits: Mapping[str, Audit], facts: Facts) -> dict[str, Any]:
 
 def _criteria(audit: Audit, facts: Facts) -> dict[str, Any]:
     """The criteria that the run recorded when it began, or those of the facts, and whether they hold."""
-    recorded = audit.config.get("criteria")
-    asked: Criteria = criteria.from_dict(recorded) if recorded else facts.criteria
+    recorded = criteria.recorded(audit)
+    asked: Criteria = recorded or facts.criteria
     checked = asked.check(audit)
     if not asked:
         when = "No criteria were stated. State them before the audit, with --require, or in [criteria] of the facts."

@@ -25,6 +25,7 @@ def of(audit: Audit) -> dict[str, Any]:
         "headline": summary["headline"],
         "confidence": summary["confidence"],
         "verdict": audit.verdict().sentence,
+        "verdict_line": audit.verdict().headline,
         "attacks": {name: _attack(audit, name, entries[name]) for name in wanted},
     }
 

@@ -7,18 +7,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from classwise.core.errors import UserError
 from classwise.core.format import listed, radius
 from classwise.core.meta import AttackInfo
 from classwise.core.records import CLEAN
-from classwise.results import gate
 from classwise.results.audit_result import Audit
+from classwise.results.criteria import Criteria, recorded
 from classwise.results.finding import SERIOUS, Finding
+from classwise.show import gate
 
 Scope = list[tuple[str, str]]
 
 _NORMS = {"linf": "L∞", "l2": "L2"}
 _MOST_ALERTS = 3  # findings on the first screen; the section has all of them
 _MOST_ATTACKS = 4
+_MOST_REQUIREMENTS = 12  # of the gate; a baseline has one for each class
 
 
 def scope(audit: Audit) -> Scope:
@@ -97,17 +100,30 @@ def alerts(findings: Sequence[Finding]) -> dict[str, Any]:
     return {"shown": serious[:_MOST_ALERTS], "more": max(0, len(serious) - _MOST_ALERTS)}
 
 
-def badge(audit: Audit, requirements: Sequence[str], confident: bool) -> dict[str, Any] | None:
-    """Whether the audit meets the requirements, in words, and each of them; None where nothing is required."""
-    if not requirements:
-        return None
-    results = gate.check(audit, requirements, confident)
-    held = sum(result.passed for result in results)
-    passed = held == len(results)
-    what = "requirement holds" if len(results) == 1 else "requirements hold"
+def badge(audit: Audit, criteria: Criteria) -> dict[str, Any] | None:
+    """Whether the audit meets the requirements, in words, and each of them; None where nothing is required.
+
+    Without requirements those count that the audit recorded before its first attack.
+    """
+    if criteria:
+        return _checked(audit, criteria, "")
+    try:
+        asked = recorded(audit)
+        return _checked(audit, asked, ", recorded before the first attack") if asked else None
+    except UserError as error:  # the baseline has moved, or the settings were changed by hand
+        text = "The requirements that the audit recorded cannot be checked here"
+        return {"word": "open", "text": text, "sentences": [str(error)], "notes": []}
+
+
+def _checked(audit: Audit, criteria: Criteria, whence: str) -> dict[str, Any]:
+    checked = criteria.check(audit)
+    count = len(checked.results)
+    what = "requirement holds" if count == 1 else "requirements hold"
+    sentences = [sentence for sentence, _ in sorted(gate.lines(checked), key=lambda line: line[1])]  # failed ones first
+    more = len(sentences) - _MOST_REQUIREMENTS
     return {
-        "passed": passed,
-        "word": "passed" if passed else "failed",
-        "text": f"{held} of {len(results)} {what}",
-        "sentences": [result.sentence for result in results],
+        "word": "passed" if checked.passed else "failed",
+        "text": f"{count - len(checked.failed):,} of {count:,} {what}{whence}",
+        "sentences": [*sentences[:_MOST_REQUIREMENTS], *([f"and {more:,} more"] if more > 0 else [])],
+        "notes": list(checked.notes),
     }

@@ -21,6 +21,7 @@ from classwise.metrics import groups
 from classwise.results import findings as rules
 from classwise.results.audit_result import Audit, unique_names
 from classwise.results.compare_groups import GroupComparison
+from classwise.results.criteria import Criteria
 from classwise.results.finding import by_heading
 from classwise.results.repair_result import AFTER, BEFORE, RepairResult
 from classwise.results.training_result import TrainingResult
@@ -60,8 +61,7 @@ class Runs:
     repairs: Mapping[str, RepairResult] = field(default_factory=dict)
     metrics: Sequence[str] = ()  # to be shown besides the usual ones
     groups: GroupComparison | None = None
-    requirements: Sequence[str] = ()  # of the gate
-    confident: bool = False  # whether they are asked of the intervals' bounds
+    criteria: Criteria = field(default_factory=Criteria)  # of the gate; without any, those that each audit recorded
     note: str = ""
 
     @property
@@ -89,20 +89,26 @@ def build(
     note: str = "",
     requirements: Sequence[str] = (),
     confident: bool = False,
+    baseline: str | Path | None = None,
+    margin: float | str | None = None,
 ) -> Path:
     """Write the page of these run folders, of audits, trainings and repairs, to `out`.
 
     names: what to call the runs; by default the folders' names. base: the run the others are compared with; by default
     the first. image_bytes: room for the images of the confusion; 0 leaves them out. metrics: shown besides the usual.
     groups: a comparison over seeds, which has a section of its own, with or without run folders. note: said below the
-    title. requirements, confident: of the gate, whose results the first screen shows.
+    title. requirements, confident, baseline, margin: of the gate, whose results the first screen shows; without them
+    those that each audit recorded.
     """
+    criteria = Criteria.of(requirements, confident, baseline, margin)
     given = Runs({}) if groups is not None and not folders else read(folders, names)
     runs = dataclasses.replace(
-        given, metrics=metrics, groups=groups, note=note, requirements=requirements, confident=confident
+        given, metrics=[*metrics, *criteria.own_metrics()], groups=groups, note=note, criteria=criteria
     )
     extra = [word for name in metrics for word in ("--metric", name)]
     extra += [word for text in requirements for word in ("--require", text)] + (["--confident"] if confident else [])
+    extra += [] if baseline is None else ["--baseline", str(baseline)]
+    extra += [] if margin is None else ["--margin", str(margin)]
     extra += [*(["--title", title] if title else []), *(["--note", note] if note else [])]
     extra += [] if groups is None else sections.group_options(groups)
     command = shlex.join(["classwise", "report", *map(str, folders), "--out", str(out), *extra])
@@ -149,6 +155,7 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
     pool = gallery.Pool(image_bytes)
     portraits = panels.images(kept, pool)
     shown = gallery.collect(kept, pool)
+    badges = {name: first_screen.badge(audit, runs.criteria) for name, audit in runs.audits.items()}
     found = {name: groups.compute(audit.rows()) for name, audit in runs.audits.items()}
     drawn = [*charts.of_audits(runs.audits), *charts.of_repairs(runs.repairs), *charts.of_groups(runs.groups)]
     trainings = [
@@ -174,9 +181,12 @@ def render(runs: Runs, title: str, base: str | None, image_bytes: int, command: 
         "note": runs.note,
         "command": command,
         "explained": glossary.anchor,
-        "terms": glossary.of(_parts(runs, bool(pool.images))),
-        "opening": sections.opening(runs.audits, base, runs.requirements, runs.confident),
-        "runs": [_describe(name, own.audit, found[name], own.failed, runs) for name, own in kept.items()],
+        "terms": glossary.of(_parts(runs, bool(pool.images), any(badges.values()))),
+        "opening": sections.opening(runs.audits, base, badges),
+        "runs": [
+            {**_describe(name, own.audit, found[name], own.failed, runs), "badge": badges[name]}
+            for name, own in kept.items()
+        ],
         "charts": _shown_charts(drawn),
         "trainings": trainings,
         "repairs": {name: sections.repair(repair) for name, repair in runs.repairs.items()},
@@ -199,7 +209,6 @@ def _describe(name: str, audit: Audit, found: groups.Groups, failed: Sequence[st
         "scope": first_screen.scope(audit),
         "headline": verdict.headline,
         "verdict": verdict.sentence,
-        "badge": first_screen.badge(audit, runs.requirements, runs.confident),
         "alerts": first_screen.alerts(findings),
         "failed": failed,
         "numbers": data.headline_numbers(audit, runs.metrics),
@@ -210,7 +219,7 @@ def _describe(name: str, audit: Audit, found: groups.Groups, failed: Sequence[st
     }
 
 
-def _parts(runs: Runs, images: bool) -> set[glossary.Part]:
+def _parts(runs: Runs, images: bool, gated: bool) -> set[glossary.Part]:
     """What the page holds, for the glossary."""
     there: dict[glossary.Part, bool] = {
         "audit": bool(runs.audits),
@@ -219,7 +228,7 @@ def _parts(runs: Runs, images: bool) -> set[glossary.Part]:
         "training": bool(runs.trainings),
         "seeds": runs.groups is not None,
         "images": images,
-        "gate": bool(runs.requirements),
+        "gate": gated,
     }
     return {part for part, shown in there.items() if shown}
 

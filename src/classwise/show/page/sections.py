@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -88,10 +88,10 @@ def comparison(audits: Mapping[str, Audit], base: str | None = None) -> dict[str
 
 
 def opening(
-    audits: Mapping[str, Audit], base: str | None, requirements: Sequence[str], confident: bool
+    audits: Mapping[str, Audit], base: str | None, badges: Mapping[str, Mapping[str, Any] | None]
 ) -> dict[str, Any] | None:
     """What a page of several runs opens with: the comparison's verdict, and the runs at a glance. None for one run, or
-    where the runs cannot be compared."""
+    where the runs cannot be compared. badges: of each run (`first_screen.badge`)."""
     if len(audits) < 2:
         return None
     try:
@@ -110,7 +110,7 @@ def opening(
         "sentences": made.sentences()[:_MOST_SENTENCES],
         "level": level(made.confidence),
         "alerts": first_screen.alerts(findings),
-        "gated": bool(requirements),
+        "gated": any(badges.values()),
         "runs": [
             {
                 "name": name,
@@ -119,9 +119,9 @@ def opening(
                 "interval": interval(rows[name]["worst_low"], rows[name]["worst_high"]),
                 "average": percent(rows[name]["average"]),
                 "clean": percent(rows[name]["clean"]),
-                "badge": first_screen.badge(audit, requirements, confident),
+                "badge": badges[name],
             }
-            for name, audit in audits.items()
+            for name in audits
         ],
     }
 
