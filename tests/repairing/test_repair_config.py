@@ -12,7 +12,6 @@ from classwise.core.errors import UserError
 from classwise.core.settings import settings_of
 from classwise.repairing.config import RepairConfig, RepairSettings
 from classwise.repairing.knobs import KNOBS
-from classwise.repairing.repair import repair_by
 
 SETTINGS = settings_of(RepairConfig)
 
@@ -50,8 +49,3 @@ def test_minimums_are_read_from_either_form() -> None:
     ):
         with pytest.raises(UserError, match=why):
             RepairConfig.of(model="lenet", data="digits", min=wrong)
-
-
-def test_other_processes_are_for_audits() -> None:
-    with pytest.raises(UserError, match="a repair computes in one process"):
-        repair_by(RepairConfig.of(model="lenet", data="digits", jobs=2, out="run"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -47,8 +48,8 @@ def audit(
     return audit_by(AuditConfig.of(model=model, data=data, attacks=attacks, eps=eps, **settings))
 
 
-def audit_by(config: AuditConfig, loaded: nn.Module | None = None) -> Audit:
-    """The audit that a config asks for. loaded: its model, where it is loaded already."""
+def audit_by(config: AuditConfig, loaded: nn.Module | None = None, others: several.Crew | None = None) -> Audit:
+    """The audit that a config asks for. loaded: its model, if it is loaded already. others: processes that compute."""
     begin, folder = time.perf_counter(), config.folder
     for name in ("save_adversarial", "landscape"):
         if getattr(config.output, name) and folder is None:
@@ -58,13 +59,16 @@ def audit_by(config: AuditConfig, loaded: nn.Module | None = None) -> Audit:
             return audit_by(config.in_folder(here), loaded)
     if config.resources.several and config.shard is None:
         return _by_several(config)
-    with prepared(config, loaded) as (job, findings):
+    with prepared(config, loaded, 1 if others is None else others.parts) as (job, findings):
         checks = _checks(config, job, findings)
         if folder is not None:
             checks.write(AuditFolder(folder))
         if config.shard is not None:
             return _share(config, job, config.shard)
-        with progress_bar(*job.workload(), config.output.progress) as report:
+        if others is not None:
+            with watching(AuditFolder(folder), job.workload()[1], config.output.progress) if folder else nullcontext():
+                others.finish(job)
+        with progress_bar(*job.workload(), False if others else config.output.progress) as report:
             records = run.evaluate(dataclasses.replace(job, report=report))
         _write_landscape(config, job)
         return _with_examples(config, job, assemble(records, checks, time.perf_counter() - begin, folder))
@@ -96,7 +100,7 @@ def _by_several(config: AuditConfig) -> Audit:
             checks = _checks(config, job, findings)
             checks.write(AuditFolder(folder))
             with watching(AuditFolder(folder), job.workload()[1], config.output.progress):
-                crew.compute([number for number in job.parts if not run.is_finished(job, number)])
+                crew.finish(job)
             records = run.evaluate(job)
             _write_landscape(config, job)
             return _with_examples(config, job, assemble(records, checks, time.perf_counter() - begin, folder))

@@ -70,7 +70,7 @@ def search_by(config: AuditConfig) -> SearchResult:
             return search_by(config.in_folder(here))
     begin, folder = time.perf_counter(), config.folder
     confidence, tolerance = config.statistics.confidence, config.statistics.tolerance
-    others = several.opened(config) if config.resources.several else nullcontext()
+    others = several.opened(config, rounds=True) if config.resources.several else nullcontext()
     with writing(config.output.out), others as crew, prepared(config) as (job, findings):
         with progress_bar({CLEAN: len(job.images)}, show=config.output.progress) as report:
             clean = run.evaluate(dataclasses.replace(job, attacks={}, report=report))

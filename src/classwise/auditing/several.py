@@ -27,7 +27,7 @@ from classwise.core.run_folder import AuditFolder
 from classwise.core.run_lock import writing
 from classwise.core.storage import remove
 from classwise.data.images import IntArray
-from classwise.dispatch import Call, Resources, Submit, engine, failures, names
+from classwise.dispatch import Call, Future, Resources, Submit, engine, failures, names
 from classwise.engine import run
 from classwise.engine.attacked import attack_rows
 from classwise.engine.evaluation import Evaluation
@@ -52,6 +52,7 @@ class Crew:
     folder: Path
     count: int
     dynamic: bool
+    module: str = __name__  # that has the functions of the processes
 
     @property
     def parts(self) -> int:
@@ -61,9 +62,12 @@ class Crew:
         """Compute all parts, a shard in each process."""
         self._do("shard", [(f"{number}/{self.count}",) for number in range(1, self.count + 1)])
 
-    def compute(self, numbers: Sequence[int]) -> None:
-        """Compute these parts, one by one."""
-        self._do("part", [(number,) for number in numbers])
+    def finish(self, job: Evaluation) -> None:
+        """Compute the parts of a run folder that are not there: one by one, or as many in each process."""
+        assert job.folder is not None
+        todo = [number for number in job.parts if not run.is_finished(job, number)]
+        groups = [[number] for number in todo] if self.dynamic else [todo[at :: self.count] for at in range(self.count)]
+        self._do("parts_of", [(str(job.folder.path.resolve()), group) for group in groups if group])
 
     @property
     def pieces(self) -> int:
@@ -75,11 +79,11 @@ class Crew:
         self._do("piece", [(number, rows.tolist()) for number, rows in pieces.items()])
 
     def _do(self, what: str, arguments: Sequence[tuple[Any, ...]]) -> None:
-        futures = {}
+        futures: dict[Future, str] = {}
         for own in arguments:
-            name = f"{what} {own[0]}"
-            log = self.folder / "logs" / f"{name.replace(' ', '-').replace('/', '-of-')}.txt"
-            call = Call(name, f"{__name__}:{what}", (self.options, *own), log)
+            name = f"{what} {own[0]}" if what != "parts_of" else f"parts {', '.join(map(str, own[1]))}"
+            log = self.folder / "logs" / f"{what}-{len(futures)}.txt"
+            call = Call(name, f"{self.module}:{what}", (self.options, *own), log)
             futures[self.submit(call)] = name
         if failed := failures(futures):
             lines = [f"  {name}: {wrong}" for name, wrong in failed.items()]
@@ -90,18 +94,16 @@ class Crew:
 
 
 @contextlib.contextmanager
-def opened(config: AuditConfig) -> Iterator[Crew]:
-    """The processes that a config asks for."""
+def opened(config: AuditConfig | Any, module: str = __name__, rounds: bool = False) -> Iterator[Crew]:
+    """The processes that the config of an audit, search or repair asks for. rounds: they are needed several times."""
     part, folder = config.resources, folder_of(config)
     devices = _devices(part.devices)
     name = part.engine.partition(":")[0]
     check_known("engine", names(), name)
     if devices and name != "local":
         raise UserError(f"--devices are the GPUs of this host; --engine {name} takes --gpus instead.")
-    if name == "torchrun" and config.statistics.find_worst:
-        raise UserError(
-            "--engine torchrun starts its processes once, and a search has rounds: use local or ray or slurm."
-        )
+    if name == "torchrun" and rounds:
+        raise UserError("--engine torchrun starts its processes once; this has rounds: use local, ray or slurm.")
     jobs = len(devices) or part.jobs or (1 if name == "ray" else _default_jobs(name))
     resources = Resources(jobs=jobs, cpus=part.cpus, gpus=part.gpus, devices=devices)
     options = plain(config)
@@ -111,13 +113,13 @@ def opened(config: AuditConfig) -> Iterator[Crew]:
             from classwise.dispatch import ray
 
             jobs = ray.at_once(resources)
-        yield Crew(submit=submit, options=options, folder=folder, count=jobs, dynamic=name == "ray")
+        yield Crew(submit=submit, options=options, folder=folder, count=jobs, dynamic=name == "ray", module=module)
 
 
-def folder_of(config: AuditConfig) -> Path:
+def folder_of(config: AuditConfig | Any) -> Path:
     if config.folder is None:
         raise UserError("several processes share a run folder: give out=… (--out).")
-    return config.folder.resolve()
+    return Path(config.folder).resolve()
 
 
 def clear(config: AuditConfig) -> None:
@@ -149,14 +151,16 @@ def _devices(given: str | None) -> tuple[str, ...]:
     return chosen
 
 
-def plain(config: AuditConfig) -> dict[str, Any]:
+def plain(config: AuditConfig | Any) -> dict[str, Any]:
     """The settings by their names in Python, as values that any process can read; an error where they are objects."""
     given: dict[str, Any] = {}
-    for one, value in config.changed():
+    for one, given_value in config.changed():
         if one.name in _HERE:
             continue
-        value = str(value) if isinstance(value, (Path, torch.device)) else value
-        if one.name == "attacks":
+        value: Any = str(given_value) if isinstance(given_value, (Path, torch.device)) else given_value
+        if one.name == "min":  # pairs
+            value = dict(value)
+        if one.name in ("attacks", "judge_attacks"):
             listed = attack_files.listed(value)
             value = [item if isinstance(item, str) else attack_files.written(item) for item in listed]
         try:
@@ -202,9 +206,9 @@ def shard(options: dict[str, Any], share: str) -> str | None:
     return attempted(work)
 
 
-def part(options: dict[str, Any], number: int) -> str | None:
-    """Compute a part, in a process that an engine started for that and others."""
-    return attempted(lambda: run.evaluate_part(_job(options), number))
+def parts_of(options: dict[str, Any], folder: str, numbers: list[int]) -> str | None:
+    """Compute parts, in a process that an engine started for these and others."""
+    return attempted(lambda: [run.evaluate_part(_job(options), number) for number in numbers])
 
 
 def piece(options: dict[str, Any], number: int, rows: list[int]) -> str | None:

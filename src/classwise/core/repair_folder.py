@@ -17,7 +17,7 @@ class RepairFolder(RunFolder):
     owned = (
         "job.json", REPAIR_RESULT, *results[1], "tables/*.csv", "front.svg", *(
             f"{part}/{pattern}" for part in ("before", "after", "rounds/*") for pattern in AuditFolder.owned
-        ), "*/*.partial", "*.partial", "log.txt", "config.toml",
+        ), "logs/*.txt", "slurm/*", "*/*.partial", "*.partial", "log.txt", "config.toml",
     )  # fmt: skip
 
     result_file = Named(REPAIR_RESULT)

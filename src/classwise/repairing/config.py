@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,7 +104,9 @@ class RepairConfig(Config):
 
     def audit(self, data: AuditedData | None = None, **changes: Any) -> AuditConfig:
         """The config of an audit of this model under this threat; by default on the examples given."""
-        parts: dict[str, Any] = {"model": self.model, "threat": self.threat, "resources": self.resources}
+        # Other processes work for the repair as a whole, not for each of its audits.
+        here = dataclasses.replace(self.resources, engine="local", jobs=None, cpus=None, gpus=0.0, devices=None)
+        parts: dict[str, Any] = {"model": self.model, "threat": self.threat, "resources": here}
         return AuditConfig(**{**parts, "data": self.data if data is None else data, **changes})
 
     def attacked(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from classwise.auditing.audit import audit_by
 from classwise.auditing.config import AuditedModel
 from classwise.auditing.inputs import Eps, device_of
 from classwise.auditing.prepare import prepared
+from classwise.auditing.several import Crew
 from classwise.core.arguments import checked
 from classwise.core.errors import UserError
 from classwise.core.repair_folder import RepairFolder
@@ -24,8 +26,8 @@ from classwise.core.settings import with_settings
 from classwise.core.trust import trusting
 from classwise.metrics import accuracy
 from classwise.models.last_layer import Change, LastLayer, changed, find_last_layer, weight_of
+from classwise.repairing import crew, saving
 from classwise.repairing import goal as goals
-from classwise.repairing import saving
 from classwise.repairing.config import RepairConfig, RepairSettings
 from classwise.repairing.goal import Goal
 from classwise.repairing.inputs import Inputs, gather, open_folder
@@ -62,12 +64,8 @@ def repair_by(config: RepairConfig, say: Callable[[str], None] = lambda text: No
     """The repair that a config asks for. say: told beforehand how precise the result will be, and what
     is wrong with the model or the images, then what each change did."""
     begin = time.perf_counter()
-    if config.resources.several:
-        raise UserError(
-            "a repair computes in one process, with --workers threads: --engine, --jobs and --devices are for audits and "
-            "searches. Repair on fewer images (--per-class), and audit best.pt on all of them."
-        )
-    with writing(config.output.out), trusting(config.model.trust):
+    opening = crew.opened(config) if config.resources.several else nullcontext()
+    with writing(config.output.out), trusting(config.model.trust), opening as others:
         inputs = gather(config)
         for remark in inputs.remarks:
             say(remark)
@@ -81,7 +79,7 @@ def repair_by(config: RepairConfig, say: Callable[[str], None] = lambda text: No
                     say(f"{finding.severity}: {finding.what} {finding.remedy}")
             randomised = any(finding.code == "randomised" for finding in findings)
             fold = config.resources.fold and not randomised
-            calibration = Calibration(job=job, config=fitting, layer=layer, folder=run, fold=fold)
+            calibration = Calibration(job=job, config=fitting, layer=layer, folder=run, fold=fold, others=others)
             task = _task(inputs, layer, calibration)
             search = Search(knob=KNOBS[config.knob.knob], goal=inputs.goal, task=task)
             told = say if config.output.progress is not False else lambda text: None
@@ -90,7 +88,7 @@ def repair_by(config: RepairConfig, say: Callable[[str], None] = lambda text: No
             chosen = inputs.goal.choose(scores)
             repaired = changed(inputs.model, layer, trials[chosen].change)
         told("auditing the model before and after on the judging images")
-        return _judged(inputs, run, trials, chosen, repaired, layer, begin)
+        return _judged(inputs, run, trials, chosen, repaired, layer, begin, others)
 
 
 def _task(inputs: Inputs, layer: LastLayer | None, calibration: Calibration) -> Task:
@@ -117,6 +115,7 @@ def _judged(
     repaired: nn.Module,
     layer: LastLayer | None,
     begin: float,
+    others: Crew | None,
 ) -> RepairResult:
     """Write the repaired model, and audit it and the model as it was on the judging images."""
     config, attacks = inputs.config, inputs.config.judging.judge_attacks
@@ -129,8 +128,8 @@ def _judged(
         if best is not None and saving.loads(config):  # what is judged is what the file holds
             after, judged = AuditedModel(spec=str(best), trust=True, force=config.model.force), None
     with trusting(best is not None):  # written here, of a model that was loaded already
-        first = audit_by(config.attacked(inputs.judging, attacks, folders[0]), inputs.model)
-        second = audit_by(config.attacked(inputs.judging, attacks, folders[1], after), judged)
+        first = audit_by(config.attacked(inputs.judging, attacks, folders[0]), inputs.model, others)
+        second = audit_by(config.attacked(inputs.judging, attacks, folders[1], after), judged, others)
     result = RepairResult(
         before=first,
         after=second,

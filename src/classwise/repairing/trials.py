@@ -22,6 +22,7 @@ from torch import nn
 from classwise.auditing.config import AuditConfig, AuditedModel, OutputPart
 from classwise.auditing.prepare import coverage_of
 from classwise.auditing.recorded import in_folder
+from classwise.auditing.several import Crew
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Array, Records
 from classwise.core.repair_folder import RepairFolder
@@ -67,7 +68,8 @@ class Trial:
 class Calibration:
     """What every change is tried on: the untouched model and its attacks on the calibration images.
 
-    fold: whether batch-norm is folded for the gradient passes. report: told of every image attacked.
+    fold: whether batch-norm is folded for the gradient passes. others: processes that attack. report: told of every
+    image attacked.
     """
 
     job: Evaluation
@@ -75,6 +77,7 @@ class Calibration:
     layer: LastLayer | None
     folder: RepairFolder | None
     fold: bool = True
+    others: Crew | None = None
     report: Callable[[int], None] = lambda finished: None
 
     @property
@@ -88,6 +91,23 @@ class Calibration:
 
     def attack(self, number: int, proposal: Proposal) -> Trial:
         """Attack the changed model from scratch, or continue where a killed run was."""
+        if self.folder is None:
+            audit = Audit(run.evaluate(self._changed(proposal)[0]))
+        else:
+            place = self.folder.round(number)
+            with writing(place):
+                write_proposal(self.folder.change(number), proposal)
+                job = self.in_round(number, proposal)
+                if self.others is not None:
+                    self.others.finish(job)
+                records, settings = run.evaluate(job), RepairFolder(place).config()
+                confidence = self.config.statistics.confidence
+                audit = Audit(records, config=settings, folder=place, confidence=confidence)
+                audit.save(place)
+        return Trial(number=number, proposal=proposal, robust=audit.rows(), clean=audit.rows(CLEAN))
+
+    def _changed(self, proposal: Proposal) -> tuple[Evaluation, nn.Module]:
+        """What attacks the changed model, and that model."""
         model = changed(self.model, self.layer, proposal.change)
         job = dataclasses.replace(
             self.job,
@@ -95,19 +115,16 @@ class Calibration:
             attack_copy=self._copy(model),
             report=lambda attack, finished: None if attack == CLEAN else self.report(finished),
         )
-        if self.folder is None:
-            audit = Audit(run.evaluate(job))
-        else:
-            place = self.folder.round(number)
-            # The command of the audit names no model: the changed one is nowhere else.
-            config = dataclasses.replace(self.config, model=AuditedModel(spec=model), output=OutputPart(out=place))
-            with writing(place):
-                write_proposal(self.folder.change(number), proposal)
-                job = in_folder(job, config, coverage_of(config))
-                records, settings = run.evaluate(job), RepairFolder(place).config()
-                audit = Audit(records, config=settings, folder=place, confidence=config.statistics.confidence)
-                audit.save(place)
-        return Trial(number=number, proposal=proposal, robust=audit.rows(), clean=audit.rows(CLEAN))
+        return job, model
+
+    def in_round(self, number: int, proposal: Proposal) -> Evaluation:
+        """What attacks the changed model, in the run folder of its round."""
+        assert self.folder is not None
+        job, model = self._changed(proposal)
+        # The command of the audit names no model: the changed one is nowhere else.
+        output = OutputPart(out=self.folder.round(number))
+        config = dataclasses.replace(self.config, model=AuditedModel(spec=model), output=output)
+        return in_folder(job, config, coverage_of(config), 1 if self.others is None else self.others.parts)
 
     def _copy(self, model: nn.Module) -> AttackCopy:
         if getattr(model, "black_box", False):
