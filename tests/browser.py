@@ -6,6 +6,7 @@ import importlib.resources
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +96,17 @@ def requests(page: Any) -> list[str]:
     """Every address that the page asked for."""
     sent = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
     return [message["params"]["request"]["url"] for message in sent if message["method"] == "Network.requestWillBeSent"]
+
+
+def downloaded(browser: Any, folder: Path, selector: str) -> Path:
+    """The file that a click saves."""
+    folder.mkdir()
+    settings = {"behavior": "allow", "downloadPath": str(folder)}
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", settings)
+    click(browser, selector)
+    for _ in range(100):
+        found = [path for path in folder.iterdir() if path.suffix not in (".crdownload", ".tmp")]
+        if found:
+            return found[0]
+        time.sleep(0.1)
+    raise AssertionError(f"nothing was saved by {selector}")

@@ -71,6 +71,10 @@ def test_a_study_prints_its_tables_and_verdicts_and_is_done_once(models: dict[st
     first = run(*command)
     assert "correlation" in first
     assert "robustness grows" in first
+    assert f"all of it: {tmp_path / 'out' / 'study.html'}" in first
+    page = (tmp_path / "out" / "study.html").read_text(encoding="utf-8")
+    assert "of the 2 claims is decided" in page or "The claim is not decided" in page
+    assert "<svg" in page
     mark = tmp_path / "out/jobs/madry-audit/job.json"
     made = mark.stat().st_mtime_ns
     assert run(*command).endswith(first[first.index("\ncorrelation") :])

@@ -225,7 +225,7 @@ def figure(
 
 
 def report(
-    runs: Annotated[list[Path] | None, typer.Argument(help="Run folders of audits, of trainings and of repairs.")] = None,
+    runs: Annotated[list[Path] | None, typer.Argument(help="Run folders of audits, of trainings and of repairs; or the folder of one study.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page.", rich_help_panel=_OUTPUT)] = Path("report.html"),
     group: Annotated[list[str] | None, typer.Option("--group", "-g", help=_GROUP, rich_help_panel=_SEEDS)] = None,
     control: Annotated[str | None, typer.Option("--control", help=_CONTROL, rich_help_panel=_SEEDS)] = None,

@@ -320,14 +320,15 @@ def show_plan(
 
 
 def _show(result: StudyResult, folder: Path) -> None:
-    """The tables of a study and its verdicts."""
+    """The tables of a study and its verdicts; its page is written beside them."""
+    from classwise.core.run_folder import StudyFolder
     from classwise.show import tables
-    from classwise.studies.runner.result import shown, words
+    from classwise.show.page import study as study_page
 
     console = Console()
     for name, frame in result.tables.items():
         console.print(f"\n[bold]{escape(name.replace('_', ' '))}[/]")
-        for piece in tables.terminal(shown(frame), words(frame), console.width, most=40):
+        for piece in tables.terminal(tables.printed(frame), tables.words(frame), console.width, most=40):
             console.print(piece)
     styles = {"held": "green", "did not hold": "red"}
     if result.claims:
@@ -338,4 +339,5 @@ def _show(result: StudyResult, folder: Path) -> None:
             f"[dim]{escape(claim.numbers)} ({escape(claim.source)}; test: {escape(claim.test)})[/]",
             soft_wrap=True,
         )
-    console.print(f"\nall of it: {folder}/study.md", markup=False, soft_wrap=True)
+    page = study_page.build(folder, StudyFolder(folder).html)
+    console.print(f"\nall of it: {page} (as text: {StudyFolder(folder).page})", markup=False, soft_wrap=True)

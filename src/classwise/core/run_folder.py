@@ -15,6 +15,7 @@
                 best.pt (best.toml: of a black box)   the repaired model      repair.json, tables/*.csv   at the end
     study       jobs.json, jobs/NAME/   what is to be done, and a run folder for each job
                 study.md, claims.json, tables/*.csv, figures/*.svg, data/*.csv   what was found
+                study.json, figures/*.json   the rest of what the page needs; study.html   the page
 
 Files appear whole or not at all (`core.storage`), and one process at a time writes (`core.run_lock`).
 """
@@ -266,6 +267,8 @@ class StudyFolder(RunFolder):
 
     jobs_file = Named("jobs.json")
     page = Named("study.md")
+    html = Named("study.html")
+    about_file = Named("study.json")
     claims_file = Named("claims.json")
     slurm = Named("slurm")
 
@@ -274,6 +277,13 @@ class StudyFolder(RunFolder):
 
     def figure(self, name: str) -> Path:
         return self.path / "figures" / f"{name}.svg"
+
+    def chart(self, name: str) -> Path:
+        """What a figure is drawn from by Vega-Lite."""
+        return self.path / "figures" / f"{name}.json"
+
+    def table(self, name: str) -> Path:
+        return self.path / "tables" / f"{name}.csv"
 
     def figure_data(self) -> list[Path]:
         """The tables that the figures were drawn from, by the figures' names."""

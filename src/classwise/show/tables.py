@@ -7,6 +7,7 @@ A class may have any name: `<script>`, `R&D_1` and `a|b` come out unchanged. A t
 from __future__ import annotations
 
 import html as _html
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -173,3 +174,21 @@ def _in_markdown(text: str) -> str:
 
 def _in_latex(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in re.sub(r"\s+", " ", text))
+
+
+def printed(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table as text: numbers as papers print them, missing values left empty."""
+    return frame.map(lambda value: _number(value) if isinstance(value, float) else str(value))
+
+
+def words(frame: pd.DataFrame) -> list[str]:
+    """The columns that do not hold numbers."""
+    return [str(column) for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return ""
+    if 0 < abs(value) < 0.01:
+        return f"{value:.1e}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -15,10 +15,11 @@ from browser import click, opened, serious, texts
 from classwise.show.page import board as board_page
 from classwise.show.page import build as build_page
 from page_runs import CONFIG, write_curve, write_run, write_training
+from study_runs import write_study
 
 pytestmark = pytest.mark.browser
 
-KINDS = ("one", "comparison", "43", "1000", "training", "board")
+KINDS = ("one", "comparison", "43", "1000", "training", "board", "study")
 WIDTHS = (390, 820, 1280)
 
 #: Pairs of texts of the main part whose boxes lie over each other by more than a third of a line.
@@ -84,6 +85,7 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "1000": build_page([root / "thousand"], root / "1000.html"),
         "training": build_page([write_training(root / "training", config=CONFIG)], root / "training.html"),
         "board": board_page.build(cw.leaderboard([root / "board"]), root / "out", reports=False),
+        "study": build_page([write_study(root / "study")], root / "study.html", note="For the review of May."),
     }
     return {name: Path(path).as_uri() for name, path in made.items()}
 
@@ -129,7 +131,7 @@ def test_the_first_screen_answers(browser: Any, addresses: dict[str, str], kind:
     page = opened(browser, addresses[kind])
     verdict = page.find_element("css selector", ".hero .verdict")
     assert verdict.rect["y"] + verdict.rect["height"] < 600
-    assert any(sign in verdict.text for sign in ("%", "first"))
+    assert any(sign in verdict.text for sign in ("%", "first", "claims decided"))
     assert texts(page, "#glossary dt")
 
 

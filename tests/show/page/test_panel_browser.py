@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from browser import click, opened, press, serious, texts
+from browser import click, downloaded, opened, press, serious, texts
 from classwise.core.csv_files import read_csv
 from classwise.results.audit_result import Audit
 from classwise.show.page import build as build_page
@@ -147,20 +146,6 @@ def test_a_cell_in_the_address_and_nonsense_there(browser: Any, address: str) ->
     page.execute_script("location.hash = '#class=dog'")
     page.execute_async_script("setTimeout(arguments[0], 200)")
     assert texts(page, "#panel-title") == ["dog"]
-
-
-def downloaded(browser: Any, folder: Path, selector: str) -> Path:
-    """The file that a click saves."""
-    folder.mkdir()
-    settings = {"behavior": "allow", "downloadPath": str(folder)}
-    browser.execute_cdp_cmd("Browser.setDownloadBehavior", settings)
-    click(browser, selector)
-    for _ in range(100):
-        found = [path for path in folder.iterdir() if path.suffix not in (".crdownload", ".tmp")]
-        if found:
-            return found[0]
-        time.sleep(0.1)
-    raise AssertionError(f"nothing was saved by {selector}")
 
 
 def test_downloads(page: Any, root: Path, tmp_path: Path) -> None:

@@ -64,9 +64,18 @@ def test_both_directions_share_the_level() -> None:
 
 
 def test_too_few_say_how_many_there_are_and_how_many_are_needed() -> None:
-    assert Ruling("not enough images", "interval, two-sided 5%: 19 images of each class, 20 are needed") == FEW
+    few = "interval, two-sided 5%: 19 images of each class, 20 are needed"
+    assert Ruling("not enough images", few, "19 images of each class") == FEW
     models = tails(0.001, 1.0, test="permutation", sample=(ENOUGH, classes(4, "models")))
-    assert models == Ruling("not decided here", "permutation, two-sided 5%: 4 models, 5 are needed")
+    counted = f"{ENOUGH}, 4 models"
+    assert models == Ruling("not decided here", "permutation, two-sided 5%: 4 models, 5 are needed", counted)
+
+
+def test_a_ruling_of_several_names_every_sample_once() -> None:
+    other = tails(0.001, 1.0, test="permutation", sample=classes(9, "models"))
+    assert all_held(HELD, other, HELD).sample == f"{ENOUGH}; 9 models"
+    assert contrary(other).sample == given(HELD, other).sample == "9 models"
+    assert given(UNKNOWN, undecided("no data")).sample == str(ENOUGH)
 
 
 def test_several_rulings_make_one() -> None:
@@ -105,7 +114,7 @@ def test_a_claim_takes_no_verdict_without_a_test() -> None:
         Claim("benz2020", "It holds.", "held", "")  # type: ignore[arg-type]
     assert Claim("benz2020", "It holds.", HELD, "1 to 2").to_dict() == {
         "source": "benz2020", "text": "It holds.", "verdict": "held", "numbers": "1 to 2",
-        "test": "interval, two-sided 5%",
+        "test": "interval, two-sided 5%", "sample": str(ENOUGH),
     }  # fmt: skip
 
 

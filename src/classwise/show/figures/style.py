@@ -55,6 +55,13 @@ def styled(chart: Chart, background: str | None = "white", ink: str = "#1a1a1a")
 
     Marks that are to be in ink have ``style="ink"``.
     """
+    themed = chart.copy()
+    themed.config = alt.Config(**look(background, ink))
+    return themed
+
+
+def look(background: str | None = "white", ink: str = "#1a1a1a") -> dict[str, Any]:
+    """The common style, as the config of a chart."""
     labels = {
         "labelFont": FONT,
         "titleFont": FONT,
@@ -65,7 +72,7 @@ def styled(chart: Chart, background: str | None = "white", ink: str = "#1a1a1a")
         "titleColor": ink,
         "labelLimit": 260,
     }
-    config: dict[str, Any] = {
+    return {
         "background": background or "transparent",
         "font": FONT,
         "view": {"stroke": None, "continuousWidth": 300, "continuousHeight": 200},
@@ -78,9 +85,6 @@ def styled(chart: Chart, background: str | None = "white", ink: str = "#1a1a1a")
         "style": {"ink": {"color": ink}},
         "range": {"category": list(PALETTE)},
     }
-    themed = chart.copy()
-    themed.config = alt.Config(**config)
-    return themed
 
 
 # ---- pieces that figures share -----------------------------------------------------------------------------

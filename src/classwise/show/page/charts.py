@@ -6,6 +6,7 @@ text as code), and prints as it looks. Each mark carries its numbers as a label,
 
 from __future__ import annotations
 
+import base64
 import functools
 import json
 import re
@@ -22,7 +23,7 @@ from classwise.results.compare_groups import GroupComparison
 from classwise.results.repair_result import RepairResult
 from classwise.show import figures
 from classwise.show.figures import class_state
-from classwise.show.figures.style import Chart, fitted
+from classwise.show.figures.style import Chart, fitted, look
 
 _INK = "currentColor"  # of the page: light, dark or printed
 _WIDE = 680.0  # points of the whole width of the page
@@ -164,9 +165,36 @@ def _draw(figure: PageFigure, make: Callable[..., Chart], runs: Any, identifier:
         return Drawing(figure, problem=str(error))
 
 
+def of_study(charts: Mapping[str, Mapping[str, Any] | str]) -> list[Drawing]:
+    """The figures of a study by name: the charts of Vega-Lite that it left; of a study of an earlier version the
+    drawings themselves, as pictures, of which nothing can run."""
+    made = []
+    for place, (name, chart) in enumerate(charts.items()):
+        figure = PageFigure(name, "figures", heading(name), "")
+        if isinstance(chart, str):
+            data = base64.b64encode(chart.encode()).decode()
+            made.append(Drawing(figure, svg=f'<img alt="" src="data:image/svg+xml;base64,{data}">'))
+            continue
+        try:
+            made.append(Drawing(figure, svg=_inside(chart, f"figure{place}")))
+        except ValueError as error:  # of the renderer: the file was changed
+            made.append(Drawing(figure, problem=str(error)))
+    return made
+
+
+def heading(name: str) -> str:
+    """The name of a table or a figure as a heading; the names of models and classes in it stay as they are."""
+    text = name.replace("_", " ").strip()
+    return text[:1].upper() + text[1:]
+
+
 def svg(chart: Chart, name: str) -> str:
     """A figure for use inside a page: no background, the page's text colour, and unique identifiers."""
-    specification = figures.styled(chart, background="transparent", ink=_INK).to_dict(validate=False)
+    return _inside(chart.to_dict(validate=False), name)
+
+
+def _inside(chart: Mapping[str, Any], name: str) -> str:
+    specification = {**chart, "config": look(background="transparent", ink=_INK)}
     specification["config"].setdefault("mark", {})["aria"] = False  # marks are read that have their numbers as text
     coloured = json.loads(json.dumps(specification).replace(_BLACK, json.dumps(_INK)))
     drawn = _as_wide_as_the_page(visible(coloured))

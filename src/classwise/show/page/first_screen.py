@@ -31,7 +31,7 @@ def scope(audit: Audit) -> Scope:
         "data": _data(audit),
         "threat": _threat(audit),
         "attacks": listed(_attacks(audit), _MOST_ATTACKS),
-        "date": _date(audit.timing.get("finished")),
+        "date": day(audit.timing.get("finished")),
         "versions": ", ".join(
             f"{name} {audit.records.meta.versions[name]}"
             for name in ("classwise", "torch")
@@ -78,7 +78,11 @@ def _threat(audit: Audit) -> str:
         return "none"
     own = {info.eps for info in meta.attacks.values() if info.family is not None and info.eps is not None}
     radii = [radius(eps) for eps in sorted(own)] or [radius(meta.eps)]
-    return f"{_NORMS.get(meta.norm, meta.norm)} ≤ {listed(radii, 8)}"
+    return threat(meta.norm, radii)
+
+
+def threat(norm: str, radii: Sequence[str]) -> str:
+    return f"{_NORMS.get(norm, norm)} ≤ {listed(radii, 8)}"
 
 
 def _attacks(audit: Audit) -> list[str]:
@@ -86,12 +90,13 @@ def _attacks(audit: Audit) -> list[str]:
     return list(dict.fromkeys(infos.get(name, AttackInfo()).family or name for name in audit.attacks))
 
 
-def _date(finished: Any) -> str:
+def day(finished: Any) -> str:
+    """``5 March 2026``; empty where it is not known."""
     try:
-        day = datetime.date.fromisoformat(str(finished))
+        found = datetime.date.fromisoformat(str(finished))
     except ValueError:
         return ""
-    return f"{day.day} {day:%B %Y}"
+    return f"{found.day} {found:%B %Y}"
 
 
 def alerts(findings: Sequence[Finding]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 #: What a page may hold.
-Part = Literal["audit", "comparison", "curve", "training", "seeds", "images", "gate", "board"]
+Part = Literal["audit", "comparison", "curve", "training", "seeds", "images", "gate", "board", "study"]
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,39 @@ class Term:
     parts: tuple[Part, ...] = ("audit",)
 
 
-_EVERYWHERE: tuple[Part, ...] = ("audit", "training", "board")
+_EVERYWHERE: tuple[Part, ...] = ("audit", "training", "board", "study")
 
 TERMS = (
+    Term(
+        "claim",
+        "claim; held, did not hold, not decided here, not enough images",
+        "A claim is a sentence of a paper, or of a protocol, that a test can decide. It held if the test rejects in "
+        "its direction, and did not hold if it rejects in the other one, or if an equivalence test with a stated "
+        "margin does. Anything else is not decided here, which is no evidence against it; where there are fewer "
+        "images than the test needs, that is said.",
+        ("study",),
+    ),
+    Term(
+        "test",
+        "test, two-sided 5%",
+        "How a claim was decided, and the probability of a false positive, both directions together. Bonferroni and "
+        "Holm: corrected for so many tests, so that the probability of any false positive stays below that.",
+        ("study",),
+    ),
+    Term(
+        "sample",
+        "sample",
+        "How many of what the test counts there were, of classes the images of the smallest one. More of them decide "
+        "more claims.",
+        ("study",),
+    ),
+    Term(
+        "source",
+        "source",
+        "The paper and the table or figure in it that says so, such as tian2021:table1; a protocol is a claim of the "
+        "study itself.",
+        ("study",),
+    ),
     Term("clean", "clean accuracy", "Share of the unchanged images that the model predicts correctly.", _EVERYWHERE),
     Term(
         "robust",
@@ -82,13 +112,13 @@ TERMS = (
         "mcd",
         "points from best to worst class (MCD)",
         "Accuracy of the best class minus that of the worst, in percentage points.",
-        ("audit", "board"),
+        ("audit", "board", "study"),
     ),
     Term(
         "cv",
         "CV",
         "Variance of the class accuracies, in percent² (Tian et al., KDD 2021). 0: all classes are equal.",
-        ("comparison", "board", "seeds"),
+        ("comparison", "board", "seeds", "study"),
     ),
     Term(
         "misclassified",
@@ -130,7 +160,7 @@ TERMS = (
         "Probability of a difference at least this large if there were none: McNemar's exact test where both runs saw "
         "the same images, else Fisher's. Holm's correction keeps the chance of any false alarm among all tests below "
         "5%. Chance is that of drawing the images; another training seed makes another model.",
-        ("comparison", "seeds", "board"),
+        ("comparison", "seeds", "board", "study"),
     ),
     Term(
         "rho",

@@ -25,7 +25,18 @@ from classwise.results.criteria import Criteria
 from classwise.results.finding import by_heading
 from classwise.results.repair_result import AFTER, BEFORE, RepairResult
 from classwise.results.training_result import TrainingResult
-from classwise.show.page import charts, commands, data, document, first_screen, gallery, glossary, panels, sections
+from classwise.show.page import (
+    charts,
+    commands,
+    data,
+    document,
+    first_screen,
+    gallery,
+    glossary,
+    panels,
+    sections,
+    study,
+)
 from classwise.show.page import trainings as trained
 
 _SCRIPTS = (
@@ -92,7 +103,7 @@ def build(
     baseline: str | Path | None = None,
     margin: float | str | None = None,
 ) -> Path:
-    """Write the page of these run folders, of audits, trainings and repairs, to `out`.
+    """Write the page of these run folders, of audits, trainings and repairs, or of one study, to `out`.
 
     names: what to call the runs; by default the folders' names. base: the run the others are compared with; by default
     the first. image_bytes: room for the images of the confusion; 0 leaves them out. metrics: shown besides the usual.
@@ -100,6 +111,10 @@ def build(
     title. requirements, confident, baseline, margin: of the gate, whose results the first screen shows; without them
     those that each audit recorded.
     """
+    if any(kind_of(Path(folder)) == "study" for folder in folders):
+        besides = {"names": names, "base": base, "metrics": metrics, "groups": groups}
+        gated = {"requirements": requirements, "confident": confident, "baseline": baseline, "margin": margin}
+        return _study(folders, out, title, note, {**besides, **gated})
     criteria = Criteria.of(requirements, confident, baseline, margin)
     given = Runs({}) if groups is not None and not folders else read(folders, names)
     runs = dataclasses.replace(
@@ -114,6 +129,17 @@ def build(
     command = shlex.join(["classwise", "report", *map(str, folders), "--out", str(out), *extra])
     atomic_write_text(out, visible(render(runs, title or _title(runs), base, image_bytes, command)))
     return out
+
+
+def _study(folders: Sequence[Path], out: Path, title: str | None, note: str, besides: Mapping[str, Any]) -> Path:
+    """The page of a study, which has a page of its own."""
+    if len(folders) > 1:
+        raise UserError(
+            f"a study has a page of its own: give its folder and no other; got {listed([*map(str, folders)])}."
+        )
+    if given := [name for name, value in besides.items() if value]:
+        raise UserError(f"the page of a study has no {listed(given)}: these are of audits. Leave them out.")
+    return study.build(Path(folders[0]), out, title, note)
 
 
 def read(folders: Sequence[Path], names: Sequence[str] | None = None) -> Runs:

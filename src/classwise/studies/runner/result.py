@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
-import math
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from datetime import date
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from classwise.core.csv_files import read_csv
+from classwise.core.csv_files import read_csv, visible
 from classwise.core.records import Records
 from classwise.core.run_folder import StudyFolder
 from classwise.core.storage import atomic_write_text
+from classwise.core.version import __version__
 from classwise.results.audit_result import Audit
+from classwise.results.stored_study import Job, StoredStudy
 from classwise.show import figures, notebook
 from classwise.show.figures.style import Chart
-from classwise.show.tables import markdown
+from classwise.show.page import study as study_page
+from classwise.show.tables import markdown, printed, words
 from classwise.studies.runner.work import Workspace
 from classwise.studies.shared.verdicts import Ruling, Verdict
 
@@ -43,8 +49,12 @@ class Claim:
     def test(self) -> str:
         return self.ruling.test
 
+    @property
+    def sample(self) -> str:
+        return self.ruling.sample
+
     def to_dict(self) -> dict[str, str]:
-        return {name: getattr(self, name) for name in ("source", "text", "verdict", "numbers", "test")}
+        return {name: getattr(self, name) for name in ("source", "text", "verdict", "numbers", "test", "sample")}
 
 
 @dataclass(frozen=True)
@@ -63,11 +73,25 @@ class StudyResult:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the verdicts on the claims, the tables, the figures and the notes."""
-        frames = {_sentence(name): (shown(table), words(table)) for name, table in self.tables.items()}
+        frames = {_sentence(name): (printed(table), words(table)) for name, table in self.tables.items()}
         if self.claims:
             claims = pd.DataFrame([claim.to_dict() for claim in self.claims])
             frames = {"Claims": (claims, list(claims.columns)), **frames}
         return notebook.study(frames, {_sentence(name): chart for name, chart in self.figures.items()}, self.notes)
+
+    def write_page(
+        self, out: str | Path, title: str = "Study", settings: Mapping[str, Any] | None = None, note: str = ""
+    ) -> Path:
+        """Write the result as one HTML page, as `classwise report` does of the folder of a study."""
+        found = StoredStudy(
+            title=title,
+            settings=dict(settings or {}),
+            claims=[claim.to_dict() for claim in self.claims],
+            tables=self.tables,
+            charts={name: as_specification(chart) for name, chart in self.figures.items()},
+            notes=list(self.notes),
+        )
+        return study_page.write(found, Path(out), note=note)
 
 
 def merged(parts: Sequence[tuple[str, StudyResult]]) -> StudyResult:
@@ -111,8 +135,11 @@ class Done:
         return read_csv(self.folder(name) / file)
 
 
-def write(result: StudyResult, folder: Path, title: str, settings: Mapping[str, object]) -> Path:
-    """Write tables/*.csv, figures/*.svg and their data (data/*.csv), claims.json, and the page study.md."""
+def write(
+    result: StudyResult, folder: Path, title: str, settings: Mapping[str, object], jobs: Sequence[Job] = ()
+) -> Path:
+    """Write tables/*.csv, figures/*.svg and their data (data/*.csv), claims.json, study.md to read, and what else its
+    page is made of (study.json, figures/*.json). jobs: what it took."""
     files, parts = StudyFolder(folder), [f"# {title}", _settings(settings)]
     if result.claims:
         rows = pd.DataFrame([claim.to_dict() for claim in result.claims])
@@ -120,35 +147,30 @@ def write(result: StudyResult, folder: Path, title: str, settings: Mapping[str, 
         parts += ["## Claims", markdown(rows, rows.columns)]
     for name, frame in result.tables.items():
         files.write_table(name, frame)
-        parts += [f"## {_sentence(name)}", markdown(shown(frame), words(frame))]
+        parts += [f"## {_sentence(name)}", markdown(printed(frame), words(frame))]
     for name, chart in result.figures.items():
         path = files.figure(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         figures.save(chart, path)
+        atomic_write_text(files.chart(name), json.dumps(as_specification(chart)))
         parts += [f"## {_sentence(name)}", f"![{_sentence(name)}]({path.relative_to(folder).as_posix()})"]
     for name, frame in result.data.items():
         files.write_figure_data(name, frame)
     if result.notes:
         parts += ["## What differs from the papers", "\n".join(f"- {note}" for note in result.notes)]
+    about = {
+        "title": title,
+        "settings": {key: value for key, value in settings.items() if value not in (None, ())},
+        "tables": list(result.tables),
+        "figures": list(result.figures),
+        "notes": list(result.notes),
+        "jobs": list(jobs),
+        "finished": date.today().isoformat(),
+        "versions": {"classwise": __version__, "torch": version("torch"), "python": platform.python_version()},
+    }
+    atomic_write_text(files.about_file, json.dumps(about, indent=1, default=str))
     atomic_write_text(files.page, "\n\n".join(parts) + "\n")
     return files.page
-
-
-def shown(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table as text: numbers as papers print them, missing values left empty."""
-    return frame.map(lambda value: _number(value) if isinstance(value, float) else str(value))
-
-
-def words(frame: pd.DataFrame) -> list[str]:
-    return [str(column) for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
-
-
-def _number(value: float) -> str:
-    if math.isnan(value):
-        return ""
-    if 0 < abs(value) < 0.01:
-        return f"{value:.1e}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
 def _settings(settings: Mapping[str, object]) -> str:
@@ -162,3 +184,10 @@ def _code(value: object) -> str:
 
 def _sentence(name: str) -> str:
     return name.replace("_", " ").capitalize()
+
+
+def as_specification(chart: Chart) -> dict[str, Any]:
+    """A figure as Vega-Lite, without its style, which is that of whatever shows it."""
+    found: dict[str, Any] = visible(chart.to_dict(validate=False))
+    found.pop("config", None)
+    return found

@@ -21,6 +21,7 @@ from classwise.core.threat import Norm
 from classwise.dispatch import Resources
 from classwise.models.zoo import PREFIX
 from classwise.results.audit_result import Audit
+from classwise.results.stored_study import Job
 from classwise.studies.runner import from_zoo
 from classwise.studies.runner.engines import drive, engine
 from classwise.studies.runner.epochs import chosen_epochs
@@ -128,7 +129,15 @@ def run(
                     watch(name, number, len(workspace.graph))
         result = study.result(Done(workspace))
         models = tuple(f"{name}={PREFIX}{entry}" for name, entry in from_zoo.taken(workspace).items())
-        write(result, Path(out), study.title, {**study.settings(), "from the zoo": models})
+        jobs: list[Job] = [
+            {
+                "name": job.name,
+                "kind": job.kind,
+                "seconds": float((workspace.finished(job) or {}).get("seconds") or 0.0),
+            }
+            for job in workspace.graph
+        ]
+        write(result, Path(out), study.title, {**study.settings(), "from the zoo": models}, jobs)
     return result
 
 

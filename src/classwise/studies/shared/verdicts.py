@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from classwise.core.format import percent
@@ -41,16 +41,21 @@ class Sample:
     unit: str = "images of each class"
     verdict: Verdict = "not enough images"
 
+    def __str__(self) -> str:
+        unit = re.sub(r"(image|error)s\b", r"\1", self.unit) if self.have == 1 else self.unit
+        return f"{self.have} {unit}"
+
 
 Samples: TypeAlias = "Sample | Sequence[Sample]"
 
 
 @dataclass(frozen=True)
 class Ruling:
-    """A verdict and the test it rests on; made by the functions of this module alone."""
+    """A verdict, the test it rests on, and how many of what it counted; made by the functions of this module alone."""
 
     verdict: Verdict
     test: str
+    sample: str = ""
 
     @property
     def held(self) -> bool:
@@ -101,14 +106,14 @@ def all_held(*rulings: Ruling) -> Ruling:
     """Of a claim with several parts: one that did not hold decides, and it held only if all did."""
     verdicts = [ruling.verdict for ruling in rulings]
     if "did not hold" in verdicts:
-        return Ruling("did not hold", _tests(rulings))
+        return _of("did not hold", rulings)
     return agree(*rulings)
 
 
 def agree(*rulings: Ruling) -> Ruling:
     """Decided if all agree."""
     verdicts = {ruling.verdict for ruling in rulings}
-    return Ruling(verdicts.pop(), _tests(rulings)) if len(verdicts) == 1 else _open(rulings)
+    return _of(verdicts.pop(), rulings) if len(verdicts) == 1 else _open(rulings)
 
 
 def given(condition: Ruling, then: Ruling) -> Ruling:
@@ -125,22 +130,25 @@ def either(for_it: Ruling, against_it: Ruling) -> Ruling:
 
 def contrary(ruling: Ruling) -> Ruling:
     """Of the claim's negation."""
-    return Ruling(_CONTRARY.get(ruling.verdict, ruling.verdict), ruling.test)
+    return replace(ruling, verdict=_CONTRARY.get(ruling.verdict, ruling.verdict))
 
 
 def _ruling(verdict: Verdict, test: str, sample: Samples) -> Ruling:
-    for own in [sample] if isinstance(sample, Sample) else sample:
+    samples = [sample] if isinstance(sample, Sample) else sample
+    counted = ", ".join(map(str, samples))
+    for own in samples:
         if own.have < own.need:
-            unit = re.sub(r"(image|error)s\b", r"\1", own.unit) if own.have == 1 else own.unit
-            return Ruling(own.verdict, f"{test}: {own.have} {unit}, {own.need} are needed")
-    return Ruling(verdict, test)
+            return Ruling(own.verdict, f"{test}: {own}, {own.need} are needed", counted)
+    return Ruling(verdict, test, counted)
 
 
 def _open(rulings: Sequence[Ruling]) -> Ruling:
     """Not decided; too few images is named as the reason where it is one, since more images help."""
     few = any(ruling.verdict == "not enough images" for ruling in rulings)
-    return Ruling("not enough images" if few else "not decided here", _tests(rulings))
+    return _of("not enough images" if few else "not decided here", rulings)
 
 
-def _tests(rulings: Sequence[Ruling]) -> str:
-    return "; ".join(dict.fromkeys(ruling.test for ruling in rulings))
+def _of(verdict: Verdict, rulings: Sequence[Ruling]) -> Ruling:
+    """The verdict that several rulings lead to, with all their tests and samples."""
+    tests, samples = (dict.fromkeys(texts) for texts in zip(*((own.test, own.sample) for own in rulings), strict=True))
+    return Ruling(verdict, "; ".join(tests), "; ".join(filter(None, samples)))

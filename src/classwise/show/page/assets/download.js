@@ -46,6 +46,8 @@ function runJson(run) {
 }
 
 function svgText(chart) {
+  const picture = chart.querySelector("img"); // of a study of an earlier version
+  if (picture) return new TextDecoder().decode(Uint8Array.from(atob(picture.src.split(",")[1]), (one) => one.charCodeAt(0)));
   const copy = chart.querySelector("svg").cloneNode(true);
   const style = getComputedStyle(chart);
   copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
