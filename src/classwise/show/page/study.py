@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -156,24 +156,24 @@ def _claim(claim: Mapping[str, str]) -> dict[str, Any]:
 def _table(anchor: str, name: str, frame: pd.DataFrame) -> dict[str, Any]:
     """A table as the template shows it, each cell as text and as what it is sorted by; and the whole of it as CSV."""
     shown = frame.head(_MOST_ROWS)
-    texts, left = printed(shown), set(words(frame))
+    texts, left = printed(shown).to_numpy().tolist(), set(words(frame))
+    head = [(str(column), str(column) in left) for column in frame.columns]
     cut = f"The first {_MOST_ROWS:,} of {len(frame):,} rows; the CSV file has all." if len(frame) > _MOST_ROWS else ""
     return {
         "id": f"table-{anchor}",
         "name": name,
         "title": charts.heading(name),
         "caption": cut or f"{len(frame):,} row{'' if len(frame) == 1 else 's'}.",
-        "head": [(str(column), str(column) in left) for column in frame.columns],
-        "rows": [_cells(*pair, shown.columns, left) for pair in zip(texts.to_numpy(), shown.to_numpy(), strict=True)],
+        "head": head,
+        "rows": [
+            [
+                {"text": text, "word": word, "value": "" if pd.isna(value) else str(value)}
+                for text, value, (_, word) in zip(*row, head, strict=True)
+            ]
+            for row in zip(texts, shown.to_numpy().tolist(), strict=True)
+        ],
         "csv": csv_text(frame),
     }
-
-
-def _cells(texts: Sequence[str], values: Sequence[Any], columns: Sequence[Any], left: set[str]) -> list[dict[str, Any]]:
-    return [
-        {"text": text, "word": str(column) in left, "value": "" if pd.isna(value) else str(value)}
-        for text, value, column in zip(texts, values, columns, strict=True)
-    ]
 
 
 def _costs(found: StoredStudy) -> list[tuple[str, str, str]]:
