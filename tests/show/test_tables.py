@@ -155,3 +155,10 @@ def test_what_is_no_character_is_shown_as_such() -> None:
     shown = "a�����\x7fé猫\U0001f408\n"
     assert visible({odd: [odd, 1, None]}) == {shown: [shown, 1, None]}
     assert json.loads(visible(json.dumps(odd))) == shown
+
+
+def test_numbers_are_shortened_and_what_is_missing_is_left_empty() -> None:
+    frame = pd.DataFrame({"x": [0.41268, 1.2345, 98.765, -0.00012, float("nan"), 0.0], "sure": [True, False] * 3})
+    assert tables.printed(frame)["x"].tolist() == ["0.413", "1.23", "98.8", "-1.2e-04", "", "0.000"]
+    assert tables.printed(frame)["sure"].tolist() == ["yes", "no"] * 3
+    assert tables.words(frame.assign(name="a")) == ["name"]

@@ -11,8 +11,9 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
 import pandas as pd
 from rich.cells import cell_len
 from rich.table import Table
@@ -177,8 +178,8 @@ def _in_latex(text: str) -> str:
 
 
 def printed(frame: pd.DataFrame) -> pd.DataFrame:
-    """A table as text: numbers as papers print them, missing values left empty."""
-    return frame.map(lambda value: _number(value) if isinstance(value, float) else str(value))
+    """A table as text: numbers to three digits or so, missing values left empty, yes and no."""
+    return frame.map(_cell)
 
 
 def words(frame: pd.DataFrame) -> list[str]:
@@ -186,9 +187,13 @@ def words(frame: pd.DataFrame) -> list[str]:
     return [str(column) for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
 
 
-def _number(value: float) -> str:
+def _cell(value: Any) -> str:
+    if isinstance(value, (bool, np.bool_)):
+        return "yes" if value else "no"
+    if not isinstance(value, float):
+        return str(value)
     if math.isnan(value):
         return ""
-    if 0 < abs(value) < 0.01:
+    if 0 < abs(value) < 0.001:
         return f"{value:.1e}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"

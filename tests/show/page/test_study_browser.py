@@ -76,3 +76,16 @@ def test_tables_and_figures_are_saved(page: Any, folder: Path, tmp_path: Path) -
 def test_a_forest_plot_is_as_wide_as_the_page(page: Any) -> None:
     chart, main = (page.find_element("css selector", one).rect["width"] for one in (".chart svg", "#figures"))
     assert chart == pytest.approx(main, abs=2)
+
+
+def test_nothing_is_wider_than_printed_paper(page: Any) -> None:
+    """Tables of 16 and 19 columns too; A4 with the page's margins is 688 pixels wide."""
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    paper = {"width": 688, "height": 1000, "deviceScaleFactor": 1, "mobile": True}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", paper)
+    try:
+        assert page.execute_script("return document.documentElement.scrollWidth") == 688
+        assert page.find_element("css selector", "#table-trades-tuned_audit_classes").rect["width"] <= 688
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

@@ -70,6 +70,8 @@ def test_every_claim_has_its_verdict_evidence_test_sample_and_source(folder: Pat
 def test_tables_are_shown_rounded_and_saved_in_full(folder: Path, source: str) -> None:
     text = section(source, "tables")
     assert "Costs CSV 4 rows. group models minutes each trades-tuned 3 31.0" in text
+    assert "wat-tuned worst 3 0.408 " in text
+    assert " yes " in text  # paired
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', source, re.DOTALL)
     assert data is not None
     stored = json.loads(data[1])["tables"]
@@ -92,6 +94,7 @@ def test_costs_notes_settings_and_glossary(source: str) -> None:
     assert "control trades" in section(source, "settings")
     assert "classwise report" in section(source, "settings")
     assert "not enough images" in section(source, "glossary")
+    assert "mean ± standard deviation, over seeds" in section(source, "glossary")
 
 
 def test_it_needs_no_torch(folder: Path, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from classwise.show.figures.style import SHAPES, Chart, ordered, run_legend, run
 MOST = 30  # classes shown, unless more are asked for
 EDGE = 5  # points beside 0% and 100%, in which a mark there has room
 _WIDTH = 300
+_APART = 0.3  # of a row, so that marks of several runs are seen to belong to their name
 
 
 def draw(
@@ -67,7 +68,7 @@ def dots(
     colour = alt.Color("run:N", scale=run_scale(runs), legend=run_legend(runs))
     shape = alt.Shape("run:N", scale=run_scale(runs, SHAPES), legend=run_legend(runs))
     base = alt.Chart(table(shown)).encode(
-        y=class_rows(rows),
+        y=class_rows(rows, _APART if len(runs) > 2 else None),
         yOffset=alt.YOffset("run:N", sort=None, scale=alt.Scale(domain=runs)) if len(runs) > 1 else alt.Undefined,
         color=colour,
         **tips,
@@ -79,11 +80,14 @@ def dots(
         base.mark_point(filled=True, size=34, opacity=1, aria=True).encode(x=x, shape=shape),
     ]
     if totals is not None:
-        texts = {"class": ["all images"] * len(totals), "value": [share(value) for value in totals["value"]]}
+        texts = {
+            "class": ["all images" if percent else "no difference"] * len(totals),
+            "value": [share(value) if percent else f"{value:.4g}" for value in totals["value"]],
+        }
         sums, own = with_tooltips(totals, {"run": totals["run"].astype(str).tolist(), **texts})
         line = alt.Chart(table(sums)).mark_rule(strokeDash=[4, 3], strokeWidth=1, opacity=0.8, aria=True)
         layers.insert(0, line.encode(x=x, color=colour, **own))
-    between = alt.Step(max(12, 8 * len(runs)), **{"for": "position"})
+    between = alt.Step(max(12, (8 if len(runs) < 3 else 11) * len(runs)), **{"for": "position"})
     return alt.layer(*layers, width=_WIDTH, height=between)
 
 
@@ -99,10 +103,11 @@ def _texts(frame: pd.DataFrame, percent: bool) -> tuple[pd.DataFrame, dict[str, 
     }
 
 
-def class_rows(names: Sequence[str]) -> alt.Y:
-    """A row for each of the names, in their order."""
+def class_rows(names: Sequence[str], apart: float | None = None) -> alt.Y:
+    """A row for each of the names, in their order. apart: the share of a row that lies between it and the next."""
     axis = alt.Axis(ticks=False, domain=False, labelPadding=6)
-    return alt.Y("class:N", sort=None, title=None, scale=alt.Scale(domain=list(names)), axis=axis)
+    inner = alt.Undefined if apart is None else apart
+    return alt.Y("class:N", sort=None, title=None, scale=alt.Scale(domain=list(names), paddingInner=inner), axis=axis)
 
 
 def chosen_rows(first: pd.DataFrame, most: int, order: Sequence[str] | None) -> list[str]:

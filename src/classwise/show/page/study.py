@@ -82,7 +82,7 @@ def render(found: StoredStudy, title: str, note: str, command: str) -> str:
         notes=found.notes,
         settings=[("Options", setting_rows(found.settings)), ("Versions", setting_rows(found.versions))],
         command=command,
-        terms=glossary.of({"study"}),
+        terms=glossary.of({"study", *_over_seeds(found)}),
     )
 
 
@@ -174,6 +174,11 @@ def _table(anchor: str, name: str, frame: pd.DataFrame) -> dict[str, Any]:
         ],
         "csv": csv_text(frame),
     }
+
+
+def _over_seeds(found: StoredStudy) -> list[glossary.Part]:
+    """The part of the glossary about seeds, where a table is over them."""
+    return ["seeds"] if any("seeds" in frame.columns for frame in found.tables.values()) else []
 
 
 def _costs(found: StoredStudy) -> list[tuple[str, str, str]]:
