@@ -1,6 +1,7 @@
 """What an audit of ImageNet costs on many GPUs: measured passes, assumed rates, simulated workers (`bench.fleet`).
 
-    python -m bench.scale            prints the tables of docs/scale.md
+    python -m bench.scale                                                      the tables of docs/scale.md
+    python -m bench.scale --check --model best.pt --data cifar10 --root data   the simulation beside real processes
 
 The passes of an image are those of AutoAttack's standard version; the shares of images that are misclassified, broken
 and robust are those of a robust ResNet-50. The rates of GPUs are assumed: no GPU was at hand.
@@ -8,14 +9,23 @@ and robust are those of a robust ResNet-50. The rates of GPUs are assumed: no GP
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from bench.fleet import Fleet, Handing, part_costs, simulate
 from bench.markdown import percent, table
+from classwise.core.records import Records
+from classwise.core.run_folder import AuditFolder
 from classwise.stats import confidence_sequences
 
 GPUS = (1, 8, 64, 512)
@@ -122,7 +132,50 @@ def _time(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min"
 
 
+def check(options: Sequence[str]) -> None:
+    """The same audit by 1, 2 and 4 processes of one thread, and what the simulation says: by the seconds that the parts
+    took in that run, which says whether the processes are handed parts as simulated, and by those of the run with one
+    process, on as many cores as there are, which is a forecast."""
+    alone: list[float] = []
+    startup, rows = 0.0, []
+    with tempfile.TemporaryDirectory() as name:
+        for jobs in (1, 2, 4):
+            folder = Path(name, str(jobs))
+            command = [sys.executable, "-m", "classwise", "audit", *options, "--out", str(folder), "--no-progress"]
+            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            begin = time.perf_counter()
+            subprocess.run(
+                [*command, "--jobs", str(jobs), "--cpus", "1"], check=True, capture_output=True, env=environment
+            )
+            wall = time.perf_counter() - begin
+            parts = part_seconds(folder)
+            startup, alone = (wall - sum(parts), parts) if jobs == 1 else (startup, alone)
+            slower = max(1.0, jobs / (os.cpu_count() or 1))
+            seen = simulate(parts, Fleet(workers=jobs, startup=startup), "shards").wall
+            said = simulate([slower * part for part in alone], Fleet(workers=jobs, startup=startup), "shards").wall
+            rows.append([str(jobs), str(len(parts)), f"{wall:.0f} s", f"{seen:.0f} s", f"{said:.0f} s"])
+    print(table(["processes", "parts", "wall", "simulated", "forecast"], rows))
+
+
+def part_seconds(run: Path) -> list[float]:
+    """The seconds that each part of an audit took, in order."""
+    parts: dict[int, float] = {}
+    for path in AuditFolder(run).records.glob("*.parquet"):
+        meta = Records.read(path).meta
+        assert meta.part is not None
+        parts[meta.part.number] = parts.get(meta.part.number, 0.0) + sum(
+            cost["seconds"] for cost in meta.stats.values()
+        )
+    return [parts[number] for number in sorted(parts)]
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="run the audit whose options follow")
+    known, options = parser.parse_known_args()
+    if known.check:
+        check(options)
+        return
     whole = ["network", "GPUs", "parts", "shards", "queue"]
     hard = [f"{name}, {what}" for name in ("shards", "queue") for what in ("hard", "GPU h", "used")]
     print(table([*whole, *hard], audit_rows()), "\n")
