@@ -26,6 +26,7 @@ from classwise.core.run_folder import StudyFolder, kind_of
 DECIDED = ("held", "did not hold")
 _OPEN = ("not decided here", "not enough images")
 _NOTES = "What differs from the papers"
+_AGAIN = "Run the study again with the same command: finished jobs are kept."
 
 
 class Job(TypedDict):
@@ -83,16 +84,24 @@ def read(folder: str | Path) -> StoredStudy:
     files = StudyFolder(Path(folder))
     if kind_of(files.path) != "study":
         raise UserError(f"{folder} is no folder of a finished study (it has no study.md).")
+    try:
+        return _read(files)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"the files of the study in {folder} are damaged ({error!r}). {_AGAIN}") from error
+
+
+def _read(files: StudyFolder) -> StoredStudy:
     about: dict[str, Any] = _json(files.about_file, None) or _earlier(files)
+    keys = ("source", "text", "verdict", "numbers", "test")
     return StoredStudy(
         title=str(about["title"]),
         settings=about["settings"],
-        claims=_json(files.claims_file, []),
+        claims=[{**{key: claim[key] for key in keys}, **claim} for claim in _json(files.claims_file, [])],
         tables={name: _table(files.table(name)) for name in about["tables"]},
         charts={name: _chart(files, name) for name in about["figures"]},
         notes=about["notes"],
-        jobs=about["jobs"],
-        asked=_json(files.jobs_file, {}).get("jobs", []),
+        jobs=[Job(name=job["name"], kind=job["kind"], seconds=float(job["seconds"])) for job in about["jobs"]],
+        asked=[{**job, "kind": job["kind"]} for job in _json(files.jobs_file, {}).get("jobs", [])],
         finished=about["finished"],
         versions=about["versions"],
     )
@@ -105,9 +114,6 @@ def _json(path: Path, otherwise: Any) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read {path}: {error}. {_AGAIN}") from error
-
-
-_AGAIN = "Run the study again with the same command: finished jobs are kept."
 
 
 def _table(path: Path) -> pd.DataFrame:
@@ -140,7 +146,7 @@ def _earlier(files: StudyFolder) -> dict[str, Any]:
         "tables": _in_order(files.path / "tables", ".csv", headings),
         "figures": _in_order(files.path / "figures", ".svg", headings),
         "notes": list(_items(notes)),
-        "jobs": [dict(job) for job in _jobs(files)],
+        "jobs": list(_jobs(files)),
         "finished": "",
         "versions": {},
     }

@@ -155,6 +155,10 @@ def test_damaged_files_are_named(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text("{", encoding="utf-8")
     with pytest.raises(UserError, match=r"study\.json: .* finished jobs are kept"):
         stored_study.read(tmp_path)
+    for content in ("[1]", '{"title": "x"}', '{"title": "x", "settings": {}, "tables": 3}'):
+        (tmp_path / "study.json").write_text(content, encoding="utf-8")
+        with pytest.raises(UserError, match=r"damaged \(.*finished jobs are kept"):
+            stored_study.read(tmp_path)
     with pytest.raises(UserError, match="no folder of a finished study"):
         stored_study.read(tmp_path / "nowhere")
     chart = StoredStudy(title="x", charts={"broken": {"mark": "no such mark", "data": {"values": []}}})
