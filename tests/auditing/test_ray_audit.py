@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from killed_cluster import repetition, table, words
 
-pytestmark = pytest.mark.adapters
+pytestmark = [pytest.mark.adapters, pytest.mark.slow]
 ray: Any = pytest.importorskip("ray", reason='Ray is not installed: pip install "classwise[ray]"')
 
 

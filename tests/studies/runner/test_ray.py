@@ -19,7 +19,7 @@ from classwise.studies.runner.graph import DeriveJob, Graph
 from classwise.studies.runner.work import Environment, Workspace
 from command_processes import wait_until
 
-pytestmark = pytest.mark.adapters
+pytestmark = [pytest.mark.adapters, pytest.mark.slow]
 ray: Any = pytest.importorskip("ray", reason='Ray is not installed: pip install "classwise[ray]"')
 
 QUICK = ("train.epochs=3", "data.per_class=24", "data.validation=4", "method.steps=2", "validate.attack=pgd-2")

@@ -17,7 +17,7 @@ from classwise.studies.runner.engines import drive, engine
 from classwise.studies.runner.graph import DeriveJob, Graph
 from classwise.studies.runner.work import Environment, Workspace
 
-pytestmark = pytest.mark.adapters
+pytestmark = [pytest.mark.adapters, pytest.mark.slow]
 submitit: Any = pytest.importorskip("submitit", reason='submitit is not installed: pip install "classwise[slurm]"')
 
 ERRANDS = """
