@@ -97,7 +97,7 @@ def simulate(parts: Sequence[float], fleet: Fleet, handing: Handing, seed: int =
 
 
 def part_costs(
-    per_image: npt.NDArray[np.float64], size: int, rate: float, half: float, overhead: float
+    per_image: npt.NDArray[np.float64], size: float, rate: float, half: float, overhead: float
 ) -> npt.NDArray[np.float64]:
     """Seconds of each part of `size` images, strided over all, from the forward passes that each image costs.
 

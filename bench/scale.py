@@ -36,6 +36,8 @@ CLEAN, ROBUST = 0.64, 0.35
 SURVIVOR = 202 + 1818 + 2700 + 5001
 _BROKEN = 60  # of an image that APGD-CE breaks, on the way
 _SEEDS = 20
+_PART = 1024  # images of a part at most
+_EACH: dict[Handing, int] = {"shards": 1, "queue": 4}  # parts for each worker at least
 
 
 @dataclass(frozen=True)
@@ -72,15 +74,22 @@ def costs(clean: npt.NDArray[np.bool_], robust: npt.NDArray[np.bool_]) -> npt.ND
 def audit_rows() -> Iterator[list[str]]:
     """Wall clock, GPU hours and efficiency of a whole audit, for every network, number of GPUs and way to share."""
     per_image = costs(*images()[1:])
+    ways: tuple[Handing, ...] = ("shards", "queue")
     for network in NETWORKS:
         for gpus in GPUS:
-            size = int(np.clip(len(per_image) / (4 * gpus), 64, 1024))
-            parts = part_costs(per_image, size, network.rate, network.half, _OVERHEAD)
-            cells = [network.name, str(gpus), str(len(parts))]
-            for handing, hard in (("shards", False), ("queue", False), ("shards", True), ("queue", True)):
-                wall, hours, efficiency = mean_of(parts, gpus, handing, hard)
-                cells += [_time(wall)] if not hard else [_time(wall), f"{hours:.0f}", percent(efficiency, 0)]
+            parts = {way: planned(per_image, network, gpus * _EACH[way]) for way in ways}
+            cells = [network.name, str(gpus)]
+            for hard in (False, True):
+                for way in ways:
+                    wall, hours, efficiency = mean_of(parts[way], gpus, way, hard)
+                    cells += [_time(wall)] if not hard else [_time(wall), f"{hours:.0f}", percent(efficiency, 0)]
             yield cells
+
+
+def planned(per_image: npt.NDArray[np.float64], network: Network, shares: int) -> npt.NDArray[np.float64]:
+    """The seconds of the parts as `engine.evaluation` plans them: of at most so many images, whole rounds of shares."""
+    count = -(-len(per_image) // (_PART * shares)) * shares
+    return part_costs(per_image, len(per_image) / count, network.rate, network.half, _OVERHEAD)
 
 
 def mean_of(parts: npt.NDArray[np.float64], gpus: int, handing: Handing, hard: bool) -> tuple[float, float, float]:
@@ -176,7 +185,7 @@ def main() -> None:
     if known.check:
         check(options)
         return
-    whole = ["network", "GPUs", "parts", "shards", "queue"]
+    whole = ["network", "GPUs", "shards", "queue"]
     hard = [f"{name}, {what}" for name in ("shards", "queue") for what in ("hard", "GPU h", "used")]
     print(table([*whole, *hard], audit_rows()), "\n")
     print(table(["network", "GPUs", "rounds", "attacked", "in question", "wall", "GPU h"], search_rows()))
