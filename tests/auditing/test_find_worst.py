@@ -206,12 +206,12 @@ class TestRunFolder:
     ) -> None:
         folder, work, calls = tmp_path / "run", run._attack_part, 0
 
-        def killed(task: Any) -> Any:
+        def killed(task: Any, *more: Any) -> Any:
             nonlocal calls
             calls += task.name == "pgd-5"
             if calls == 4:
                 raise KeyboardInterrupt
-            return work(task)
+            return work(task, *more)
 
         with monkeypatch.context() as patched:
             patched.setattr(run, "_attack_part", killed)

@@ -186,9 +186,9 @@ def test_runs_of_earlier_versions_resume(audit: Run, tmp_path: Path, monkeypatch
     computed: list[int] = []
     attack = run._attack_part
 
-    def noted(task: Any) -> Records:
+    def noted(task: Any, *more: Any) -> Records:
         computed.append(task.number)
-        return attack(task)
+        return attack(task, *more)
 
     monkeypatch.setattr(run, "_attack_part", noted)
     with pytest.raises(Unfinished):

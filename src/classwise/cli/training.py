@@ -24,6 +24,7 @@ def train(
 ) -> None:  # fmt: skip
     """Train a model by a recipe or by a method, and watch the robustness of each class while it trains."""
     from classwise.training.choices import begin
+    from classwise.training.progress_display import choice_table
     from classwise.training.recipe import to_toml
     from classwise.training.resume import recipe_of, root_of
     from classwise.training.train import planned
@@ -51,6 +52,8 @@ def train(
             f"stopped ({kept}); the same command resumes in {escape(str(folder))}.", soft_wrap=True
         )
         raise typer.Exit(exit_code(stop)) from None
+    if settings.get("progress") is False and trained.choices and not trained.quiet:  # otherwise shown at the start
+        Console(stderr=True).print(choice_table(trained.choices))
     trained.show()
 
 

@@ -36,6 +36,7 @@ from classwise.results.training_result import TrainingResult
 from classwise.training import choices, recipe
 from classwise.training.audit_command import audit_command, audit_data
 from classwise.training.cautions import cautions, idle, without_signal
+from classwise.training.choices import Choice
 from classwise.training.loop import fit
 from classwise.training.options import SETTINGS, Options, TrainSettings
 from classwise.training.prepare import examples, network_of, prepare, split_off
@@ -127,7 +128,8 @@ def train(
         processes.wait()
         if processes.first and (remarks := Trained(folder).remarks()):
             TrainingFolder(folder).write_remarks(remarks)
-    return Trained(folder, root, quiet=not processes.first, trust=trust or names_code(chosen.model.spec))
+    trusted = trust or names_code(chosen.model.spec)
+    return Trained(folder, root, quiet=not processes.first, trust=trusted, choices=tuple(made))
 
 
 def planned(source: str | Path | dict[str, Any] | Recipe | None, options: Options) -> Recipe:
@@ -149,6 +151,7 @@ class Trained:
     root: str | Path | None = None
     quiet: bool = False  # in all processes but the first
     trust: bool = False  # whether the Python file that makes the model may be run
+    choices: tuple[Choice, ...] = ()  # settings that were chosen because nobody gave them, with the reasons
 
     @property
     def history(self) -> pd.DataFrame:
