@@ -57,8 +57,8 @@ def _pixels_and_labels(data: Any, workers: int) -> tuple[Pixels, IntArray]:
             f"a {type(data).__name__} is no data set of images: pass the pair (x, y) of its tensors or arrays "
             f"(its keys: {', '.join(map(str, list(data)[:8])) or 'none'})."
         )
-    listed = hasattr(data, "__getitem__") and hasattr(data, "__len__")
-    if isinstance(data, Dataset) or (listed and getattr(data, "ndim", 1) != 0):  # a number may be a tensor without length
+    listed = hasattr(data, "__getitem__") and hasattr(data, "__len__") and getattr(data, "ndim", 1) != 0
+    if isinstance(data, Dataset) or listed:
         return from_dataset(data, workers)
     raise UserError(
         f"cannot read images from a {type(data).__name__}. Pass a pair (x, y) of tensors or arrays, a torch Dataset "
