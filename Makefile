@@ -68,7 +68,7 @@ test-adapters: .venv-adapters/.done  ## the optional extras, with the newest tor
 	.venv-adapters/bin/python -m pip install --quiet --disable-pip-version-check pytest wheel "setuptools<81"
 	.venv-adapters/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation visdom  # for adv_lib; it imports pkg_resources to be built
 	.venv-adapters/bin/python -m pip install --quiet --disable-pip-version-check \
-		-e ".[torchvision,timm,transformers,robustbench,foolbox,art,adv_lib,secmlt,notebooks,ray,slurm,tensorboard,mlflow,wandb]"
+		-e ".[torchvision,timm,transformers,robustbench,foolbox,art,adv-lib,secmlt,notebooks,ray,slurm,tensorboard,mlflow,wandb]"
 	.venv-adapters/bin/python -m pip install --quiet --disable-pip-version-check --no-deps torchattacks==3.5.1  # it asks for a requests of 2020
 	touch $@
 

@@ -297,6 +297,7 @@ def test_the_real_tensorboard_shows_each_epoch_once(tmp_path: Path) -> None:
     assert [(event.step, round(event.value, 6)) for event in shown.Scalars("robust/cat")] == [(1, 0.1), (2, 0.9)]
 
 
+@pytest.mark.slow
 @pytest.mark.adapters
 def test_the_real_mlflow_shows_each_epoch_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
@@ -314,6 +315,7 @@ def test_the_real_mlflow_shows_each_epoch_once(tmp_path: Path, monkeypatch: pyte
     assert run.data.tags["worst"] == "cat"
 
 
+@pytest.mark.slow
 @pytest.mark.adapters
 def test_the_real_wandb_starts_logs_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")

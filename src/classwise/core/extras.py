@@ -20,7 +20,7 @@ def package(name: str, needed_by: str, module: str | None = None) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != name:
             raise UserError(f"{name} is installed but lacks a package: {error}. Install that one too.") from error
-        raise UserError(f'{needed_by} the package {name}: pip install "classwise[{name}]"') from None
+        raise UserError(f'{needed_by} the package {name}: pip install "classwise[{name.replace("_", "-")}]"') from None
     except Exception as error:  # a build that does not fit this torch fails in many ways
         raise UserError(f"{name} is installed but cannot be imported: {type(error).__name__}: {error}") from error
 
