@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -24,8 +22,7 @@ import numpy.typing as npt
 
 from bench.fleet import Fleet, Handing, part_costs, simulate
 from bench.markdown import percent, table
-from classwise.core.records import Records
-from classwise.core.run_folder import AuditFolder
+from bench.shards import measure
 from classwise.stats import confidence_sequences
 
 GPUS = (1, 8, 64, 512)
@@ -149,33 +146,15 @@ def check(options: Sequence[str]) -> None:
     startup, rows = 0.0, []
     with tempfile.TemporaryDirectory() as name:
         for jobs in (1, 2, 4):
-            folder = Path(name, str(jobs))
-            command = [sys.executable, "-m", "classwise", "audit", *options, "--out", str(folder), "--no-progress"]
-            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
             begin = time.perf_counter()
-            subprocess.run(
-                [*command, "--jobs", str(jobs), "--cpus", "1"], check=True, capture_output=True, env=environment
-            )
+            parts = measure(options, Path(name, str(jobs)), 1, ["--jobs", str(jobs), "--cpus", "1"])
             wall = time.perf_counter() - begin
-            parts = part_seconds(folder)
             startup, alone = (wall - sum(parts), parts) if jobs == 1 else (startup, alone)
             slower = max(1.0, jobs / (os.cpu_count() or 1))
             seen = simulate(parts, Fleet(workers=jobs, startup=startup), "shards").wall
             said = simulate([slower * part for part in alone], Fleet(workers=jobs, startup=startup), "shards").wall
             rows.append([str(jobs), str(len(parts)), f"{wall:.0f} s", f"{seen:.0f} s", f"{said:.0f} s"])
     print(table(["processes", "parts", "wall", "simulated", "forecast"], rows))
-
-
-def part_seconds(run: Path) -> list[float]:
-    """The seconds that each part of an audit took, in order."""
-    parts: dict[int, float] = {}
-    for path in AuditFolder(run).records.glob("*.parquet"):
-        meta = Records.read(path).meta
-        assert meta.part is not None
-        parts[meta.part.number] = parts.get(meta.part.number, 0.0) + sum(
-            cost["seconds"] for cost in meta.stats.values()
-        )
-    return [parts[number] for number in sorted(parts)]
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from classwise.core.records import Records
@@ -21,22 +22,23 @@ from classwise.core.run_folder import AuditFolder
 _JOBS = 2
 
 
-def seconds(run: Path) -> list[float]:
-    """The seconds that the parts of each shard took together."""
-    spent = [0.0] * _JOBS
+def part_seconds(run: Path) -> list[float]:
+    """The seconds that each part of an audit took, in order."""
+    spent: dict[int, float] = {}
     for path in AuditFolder(run).records.glob("*.parquet"):
-        records = Records.read(path)
-        assert records.meta.part is not None
-        spent[records.meta.part.number % _JOBS] += sum(cost["seconds"] for cost in records.meta.stats.values())
-    return spent
+        meta = Records.read(path).meta
+        assert meta.part is not None
+        took = sum(cost["seconds"] for cost in meta.stats.values())
+        spent[meta.part.number] = spent.get(meta.part.number, 0.0) + took
+    return [spent[number] for number in sorted(spent)]
 
 
-def measure(options: list[str], folder: Path, threads: int, more: list[str]) -> list[float]:
+def measure(options: Sequence[str], folder: Path, threads: int, more: Sequence[str]) -> list[float]:
     """Run the audit once, and look at what its parts took."""
     command = [sys.executable, "-m", "classwise", "audit", *options, "--out", str(folder), "--no-progress", *more]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     subprocess.run(command, check=True, capture_output=True, env=environment)
-    return seconds(folder)
+    return part_seconds(folder)
 
 
 def main() -> None:
@@ -49,7 +51,7 @@ def main() -> None:
             inside = measure(options, Path(name, f"one-{number}"), _JOBS, ["--workers", str(_JOBS)])
             shards = measure(options, Path(name, f"two-{number}"), 1, ["--jobs", str(_JOBS), "--cpus", "1"])
             one.append(sum(inside))
-            two.append(max(shards))
+            two.append(max(sum(shards[number::_JOBS]) for number in range(_JOBS)))
             print(f"one process, two workers: {one[-1]:.1f} s; two processes: {two[-1]:.1f} s", flush=True)
     print(f"throughput of two processes: {min(one) / min(two):.2f} of that of two workers in one process")
 

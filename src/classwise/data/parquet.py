@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +27,13 @@ from torch import Tensor
 from classwise.core.errors import UserError, unknown
 from classwise.data.decoding import Decoder, Encoded, Fit
 from classwise.data.images import Images, IntArray
-from classwise.data.shards import numbered, shard_files
+from classwise.data.shards import checked_images, numbered, shard_files
 
 PAPERS = ()  # ours, or common knowledge
 _IMAGE = ("image", "img", "jpg", "png", "webp", "pixels")
 _LABEL = ("label", "labels", "fine_label", "class", "cls", "target", "y")
 _KEPT = 4  # groups of rows in memory
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def load(
@@ -56,8 +58,7 @@ def load(
         raise UserError(f"parquet: {values.count(None):,} of {len(values):,} rows of {split} have no {label_in}.")
     class_names, labels = numbered(values, _declared(schema, label_in), root, names, "parquet")
     pixels = TablePixels(tuple(files), pixels_in, Decoder.square(resize, crop, channels, fit))
-    pixels.decoder.check_sizes(len(pixels), pixels.encoded)
-    return Images(pixels, labels, class_names, Path(root).expanduser().resolve().name)
+    return checked_images(pixels, labels, class_names, root)
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,8 @@ class TablePixels:
         number = int(np.searchsorted(self.ends, row, side="right"))
         begin = int(self.ends[number - 1]) if number else 0
         file, group = self.groups[number]
-        value = _group(file.path, file, group, self.column)[row - begin].as_py()
+        with _ONE_AT_A_TIME:  # decoding is done by several threads, which would all read the same group
+            value = _group(file, group, self.column)[row - begin].as_py()
         name = f"row {row - begin} of group {group} of {file.path}"
         if isinstance(value, Mapping):
             value = value.get("bytes") or _beside(file.path, value.get("path"), name)
@@ -118,7 +120,7 @@ class TablePixels:
 
 
 @functools.lru_cache(_KEPT)
-def _group(path: Path, file: TableFile, group: int, column: str) -> Any:
+def _group(file: TableFile, group: int, column: str) -> Any:
     return file.group(group, column)
 
 

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from classwise.core.errors import UserError, unknown
 from classwise.core.format import listed
-from classwise.data.images import IntArray
+from classwise.data.decoding import Decoder, Encoded
+from classwise.data.images import Images, IntArray, Pixels
 from classwise.data.labels import classes, split_called
 
 _PLACES = (".", "data")  # below the root; the second is where the Hugging Face hub puts them
+
+
+class EncodedPixels(Pixels, Protocol):
+    """Images that are encoded where they lie."""
+
+    @property
+    def decoder(self) -> Decoder: ...
+
+    def encoded(self, row: int) -> Encoded: ...
+
+
+def checked_images(pixels: EncodedPixels, labels: IntArray, class_names: tuple[str, ...], root: str | Path) -> Images:
+    """The images of a data set called as its folder; an error where their sizes differ."""
+    pixels.decoder.check_sizes(len(pixels), pixels.encoded)
+    return Images(pixels, labels, class_names, Path(root).expanduser().resolve().name)
 
 
 def shard_files(root: str | Path, split: str, endings: Sequence[str], name: str) -> list[Path]:

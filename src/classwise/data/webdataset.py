@@ -25,7 +25,7 @@ from classwise.data import listing_cache
 from classwise.data.decoding import Decoder, Encoded, Fit
 from classwise.data.files import EXTENSIONS
 from classwise.data.images import Images, IntArray
-from classwise.data.shards import numbered, shard_files
+from classwise.data.shards import checked_images, numbered, shard_files
 
 PAPERS = ()  # ours, or common knowledge
 
@@ -60,8 +60,7 @@ def load(
         np.array([(member.offset, member.size) for _, member in found]),
         Decoder.square(resize, crop, channels, fit),
     )
-    pixels.decoder.check_sizes(len(pixels), pixels.encoded)
-    return Images(pixels, labels, class_names, Path(root).expanduser().resolve().name)
+    return checked_images(pixels, labels, class_names, root)
 
 
 @dataclass(frozen=True)
