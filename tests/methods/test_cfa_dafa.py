@@ -48,6 +48,32 @@ def test_cfa_begins_after_ten_epochs():
     assert method.update(start, None, None, 10) is start
 
 
+def held_out(correct=(8, 2, 10), support=(10, 10, 20)):
+    return by_hand.records(clean=by_hand.answers(support, support), pgd=by_hand.answers(correct, support))
+
+
+def test_cfa_of_a_model_that_is_fine_tuned_begins_with_its_accuracies_on_held_out_images():
+    method = Cfa(begin=0)
+    found, later = (
+        method.update(method.init(NAMES), None, held_out(), 0),
+        method.update(method.init(NAMES), train(), None, 1),
+    )
+    for name in ("margin", "beta", "weight"):
+        torch.testing.assert_close(found[name], later[name])
+    assert torch.equal(Cfa(begin=1).update(method.init(NAMES), None, held_out(), 0)["margin"], torch.ones(3))
+
+
+def test_dafa_of_a_model_that_is_fine_tuned_has_its_weights_from_held_out_images():
+    method = Dafa(warmup=0)
+    assert method.validates_first
+    assert not Dafa().validates_first
+    start = method.init(NAMES)
+    found, later = method.update(start, None, held_out(), 0), Dafa(warmup=1).update(start, train(), None, 1)
+    torch.testing.assert_close(found["weight"], later["weight"])
+    assert not torch.equal(found["weight"], start["weight"])
+    assert method.update(found, train(), held_out(), 1) is found
+
+
 def test_cfa_parts_can_be_left_out():
     start = Cfa().init(NAMES)
     assert torch.equal(Cfa(ccm=False).update(start, train(), None, 10)["margin"], start["margin"])
@@ -229,5 +255,5 @@ def test_dafa_step_and_radius_grow_together(step, share):
 
 
 def test_dafa_warmup_must_be_an_epoch():
-    with pytest.raises(UserError, match="warmup must be at least 1"):
-        Dafa(warmup=0)
+    with pytest.raises(UserError, match="warmup must be at least 0"):
+        Dafa(warmup=-1)

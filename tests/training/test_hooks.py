@@ -57,6 +57,25 @@ def test_the_state_moves_after_every_step_and_the_weights_have_moved_before_it(t
     torch.testing.assert_close(torch.cat(weights).norm(), saved["state"]["norm"])
 
 
+def test_a_recipe_can_ask_for_a_validation_before_the_first_epoch(tmp_path: Path) -> None:
+    asked: list[tuple[int, bool, bool]] = []
+
+    @dataclass(frozen=True, kw_only=True)
+    class Asked(Trades):
+        def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:
+            asked.append((epoch, train is None, valid is None))
+            return state
+
+    for first in (True, False):
+        made = with_method(Asked(steps=2), tmp_path, validate={"first": first, "attack": ["pgd-2"]})
+        run(made, tmp_path / f"run-{first}")
+        assert asked == [(0, True, False)] * first + [(1, False, False), (2, False, False)]
+        asked.clear()
+    made = with_method(Trades(steps=2), tmp_path, validate={"first": True, "select": "last"}, data={"validation": 0})
+    with pytest.raises(UserError, match="first is set, and no images are held out"):
+        run(made, tmp_path / "none")
+
+
 def test_a_pass_after_the_step_moves_batch_norm_s_statistics(tmp_path: Path) -> None:
     passes = {}
     for method in (Trades(steps=2), Counting(steps=2)):

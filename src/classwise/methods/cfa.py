@@ -6,11 +6,13 @@
 
 t_k is class k's adversarial accuracy in the training epoch just done. The paper's λ1 is 0.5 for PGD training, 0.3 for
 TRADES and 0.7 for FAT, its λ2 0.5; the official code has 0.5 for all and, unlike the paper, begins after ten epochs:
-those are the defaults. Until then the loss is TRADES' divided by 1 + β, as in that code. The step is not scaled with
-the radius. That code's PGD variants start uniformly and attack in train mode: start="uniform", mode="train". "fat" is
-friendly adversarial training (Zhang et al., ICML 2020): an image's attack stops once it has made `tau` steps from
-points that are misclassified. As in CFA's code an image that has stopped stays so, and is part of the batch that the
-others are attacked in; in FAT's own code one that is classified correctly again goes on.
+those are the defaults. A model that is fine-tuned can begin at once, begin=0: with validate.first, t_k of the first
+epoch is the class's robust accuracy on the held-out images. Until then the loss is TRADES' divided by 1 + β, as in that
+code. The step is not scaled with the radius. That code's PGD variants start uniformly and attack in train mode:
+start="uniform", mode="train". "fat" is friendly adversarial training (Zhang et al., ICML 2020): an image's attack stops
+once it has made `tau` steps from points that are misclassified. As in CFA's code an image that has stopped stays so,
+and is part of the batch that the others are attacked in; in FAT's own code one that is classified correctly again goes
+on.
 
 After every step that code passes the clean batch through the network once more, in train mode and with the new weights.
 It is for its log, but batch-norm's running statistics move: clean_pass=true does the same. The paper's third part,
@@ -35,7 +37,7 @@ from classwise.core.records import Records
 from classwise.core.spec import Count, Natural, NonNegative
 from classwise.core.threat import Ball, choose
 from classwise.methods.madry import Madry
-from classwise.methods.method import Batch, Loss, State, craft
+from classwise.methods.method import Batch, Loss, State, craft, latest_records
 from classwise.methods.trades import Trades
 from classwise.metrics import accuracy
 
@@ -81,10 +83,11 @@ class Cfa(Trades):
         return state
 
     def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:
-        if train is None or epoch < self.begin:
+        records = latest_records(train, valid)
+        if records is None or epoch < self.begin:
             return state
-        t = state["weight"].new_tensor(accuracy.compute(train).values)
-        start = {name: value.to(t) for name, value in super().init(train.class_names).items()}
+        t = state["weight"].new_tensor(accuracy.compute(records).values)
+        start = {name: value.to(t) for name, value in super().init(records.class_names).items()}
         new = dict(state)
         if self.ccm:
             new["margin"] = (start["margin"] * (self.lambda1 + t)).where(~t.isnan(), state["margin"])

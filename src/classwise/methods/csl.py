@@ -32,12 +32,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from classwise.attacks.pgd import Pgd
-from classwise.core.records import CLEAN, WORST_CASE, Records
+from classwise.core.records import Records
 from classwise.core.spec import NonNegative, PositiveShare
 from classwise.core.threat import choose
 from classwise.methods.batch_classes import of_class_means
 from classwise.methods.frl_rw import Excess, Limit, ascend, class_weights
-from classwise.methods.method import Batch, Loss, State, by_class, craft, require_validation
+from classwise.methods.method import Batch, Loss, State, attacked_rows, by_class, craft, require_validation
 from classwise.methods.trades import Trades
 from classwise.metrics import accuracy
 
@@ -91,7 +91,7 @@ class Csl(Trades):
 
     def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:
         if self.source == "valid":
-            records = _robust(require_validation(valid, self, ", or method.source to train"))
+            records = attacked_rows(require_validation(valid, self, ", or method.source to train"))
         elif train is not None:
             records = train
         else:
@@ -130,9 +130,3 @@ def mean_cosine(means: Tensor, counts: Tensor) -> Tensor:
     pairs = len(mean) * (len(mean) - 1)
     similarity = mean @ mean.T
     return (similarity.sum() - similarity.diagonal().sum()) / max(pairs, 1)
-
-
-def _robust(valid: Records) -> Records:
-    """The rows of the recipe's validation attack; of the worst case where it has several."""
-    attacks = [name for name in valid.attacks if name != CLEAN]
-    return valid.of(attacks[0] if len(attacks) == 1 else WORST_CASE)

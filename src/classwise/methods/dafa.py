@@ -5,16 +5,18 @@
     min_θ  (1/B) Σ [ W_y CE(z(x), y) + β KL(p(x) ‖ p(x')) ],      radius W_y ε and step W_y α,      from epoch τ+1 on
 
 What one class of a pair gains the other loses, so ΣW = C. TRADES until then. λ = 1 for CIFAR-10, 1.5 for CIFAR-100 and
-STL-10; τ = 70 of 110 epochs. The loss is TRADES' with weight W_y and β/W_y. As in the official code the start is not
-clamped to [0,1], and the adversarial images go through the network before the clean ones. Departures: two classes of
-exactly equal S_ii do not affect each other (in the official code both lose); and where λ would bring a weight, and with
-it a radius, below 0.05, as it can with unequal classes, the largest λ that does not is used.
+STL-10; τ = 70 of 110 epochs. A robust model that is fine-tuned has its warm-up behind it: with τ = 0 S is taken from
+the attacked held-out images before the first epoch. The loss is TRADES' with weight W_y and β/W_y. As in the official
+code the start is not clamped to [0,1], and the adversarial images go through the network before the clean ones.
+Departures: two classes of exactly equal S_ii do not affect each other (in the official code both lose); and where λ
+would bring a weight, and with it a radius, below 0.05, as it can with unequal classes, the largest λ that does not is
+used.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from torch import Tensor, nn
@@ -22,8 +24,8 @@ from torch import Tensor, nn
 from classwise.attacks.kl_pgd import KlPgd
 from classwise.core.errors import UserError
 from classwise.core.records import Array, Records
-from classwise.core.spec import Bounds, NonNegative
-from classwise.methods.method import Batch, State, craft
+from classwise.core.spec import Natural, NonNegative
+from classwise.methods.method import Batch, State, craft, latest_records
 from classwise.methods.trades import Trades
 from classwise.stats.intervals import ratio
 
@@ -34,13 +36,18 @@ _LEAST = 0.05  # weight
 
 @dataclass(frozen=True, kw_only=True)
 class Dafa(Trades):
-    """Fields of trades; warmup: the epoch τ whose predictions make the weights; strength: λ."""
+    """Fields of trades; warmup: the epoch τ whose predictions make the weights, 0 for those of the model that is
+    fine-tuned; strength: λ."""
 
-    warmup: Annotated[int, Bounds(least=1, note="It is the epoch whose predictions make the weights.")] = 70
+    warmup: Natural = 70
     strength: NonNegative = 1.0
 
     reads_probs: ClassVar[bool] = True
     first_pass: ClassVar[Literal["clean", "adversarial"]] = "adversarial"
+
+    @property
+    def validates_first(self) -> bool:
+        return self.warmup == 0
 
     def idle_epochs(self) -> int:
         return self.warmup
@@ -53,18 +60,19 @@ class Dafa(Trades):
         return craft(inner, self.attacked(model, batch), batch, state)
 
     def update(self, state: State, train: Records | None, valid: Records | None, epoch: int) -> State:
-        if train is None or epoch != self.warmup:
+        records = latest_records(train, valid)
+        if records is None or epoch != self.warmup:
             return state
-        w = state["weight"].new_tensor(class_weights(similarity(train), self.strength))
+        w = state["weight"].new_tensor(class_weights(similarity(records), self.strength))
         return {**state, "weight": state["weight"] * w, "margin": state["margin"] * w, "beta": state["beta"] / w}
 
 
-def similarity(train: Records) -> Array:
+def similarity(records: Records) -> Array:
     """S; the row of a class without examples is 0."""
-    if train.probs is None:
-        raise UserError("dafa needs the probabilities of its training records (Method.reads_probs).")
-    member = np.eye(train.num_classes)[train.label]
-    return np.nan_to_num(ratio(member.T @ train.probs, member.sum(0)[:, None]))
+    if records.probs is None:
+        raise UserError("dafa needs the probabilities of its records (Method.reads_probs).")
+    member = np.eye(records.num_classes)[records.label]
+    return np.nan_to_num(ratio(member.T @ records.probs, member.sum(0)[:, None]))
 
 
 def class_weights(s: Array, strength: float) -> Array:

@@ -41,7 +41,7 @@ from classwise import attacks
 from classwise.attacks.attack import Attack, Model, Rows
 from classwise.core import spec
 from classwise.core.errors import UserError, index_of
-from classwise.core.records import Records
+from classwise.core.records import CLEAN, WORST_CASE, Records
 from classwise.core.registry import name_of
 from classwise.core.spec import NonNegative, Positive
 from classwise.core.threat import Threat
@@ -254,6 +254,17 @@ def require_validation(valid: Records | None, method: Method, remedy: str = "") 
             f"data.validation to a number of images per class, such as 300{remedy}."
         )
     return valid
+
+
+def attacked_rows(valid: Records) -> Records:
+    """The rows of the validation attack; of the worst case where there are several."""
+    attacks = [name for name in valid.attacks if name != CLEAN]
+    return valid.of(attacks[0] if len(attacks) == 1 else WORST_CASE)
+
+
+def latest_records(train: Records | None, valid: Records | None) -> Records | None:
+    """The training records; before the first epoch, where there are none, those of the attacked held-out images."""
+    return attacked_rows(valid) if train is None and valid is not None else train
 
 
 def craft(

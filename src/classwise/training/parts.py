@@ -129,14 +129,17 @@ class TrainPart(Part):
 class ValidatePart(Part):
     """The validation after an epoch, and the rule that selects the best checkpoint.
 
-    select: "worst" (class robust accuracy, then the average), "average", "minimax" (the smallest of the largest class
-    losses, as WAT's analysis), or "last".
+    first: also validate before the first epoch, so that a method whose class-wise state comes from records has it from
+    the start: for fine-tuning, where a model that was just initialised would say nothing. select: "worst" (class robust
+    accuracy, then the average), "average", "minimax" (the smallest of the largest class losses, as WAT's analysis), or
+    "last".
     """
 
     attack: tuple[str, ...] = ("pgd-10",)
     eps: Positive | None = None
     protocol: Literal["any", "final"] = "final"
     every: Count = 1
+    first: bool = False
     select: Literal["worst", "average", "minimax", "last"] = "worst"
 
     def __post_init__(self) -> None:

@@ -158,6 +158,8 @@ def _check_held_out(chosen: Recipe, averages: averaging.Averaging | None, held_o
             raise UserError(f"{who}, and none are held out: {remedy}.")
         if chosen.validate.every > 1:
             raise UserError(f"{who}, but validate.every = {chosen.validate.every}: set it to 1.")
+    if chosen.validate.first and held_out is None:
+        raise UserError(f"validate.first is set, and no images are held out: {remedy}.")
     if averages is not None and averages.validates and held_out is None:
         raise UserError(
             f"train.averaging = {chosen.train.averaging} uses validation images, and none are held out: {remedy}."

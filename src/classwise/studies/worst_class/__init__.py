@@ -34,7 +34,7 @@ from classwise.studies.shared.verdicts import images, tails
 from classwise.training.recipe import load
 
 _RECIPES = "protocol/cifar10"
-_METHODS = ("trades", "frl_rwrm", "csl", "wat", "cfa", "dafa", "csr", "faal", "cfol")
+_METHODS = ("trades", "frl_rwrm", "csl", "wat", "cfa", "dafa", "csr", "faal", "cfol", "class_offsets")
 _TUNED = "tuned"
 _REPAIRED = "repaired"
 _COLUMNS = ("clean", "average", "worst", "cv")
