@@ -20,10 +20,9 @@ from torch import Tensor, nn
 import classwise as cw
 from bench.markdown import bullets, paragraph, percent, table
 from bench.setting import EPS, SPEC, Setting
-from bench.throughput import measured_models, peak_flops
+from bench.throughput import Floor
 from classwise import attacks as attack_files
 from classwise.core.spec import number
-from classwise.engine.batch_size import choose_workers
 from classwise.studies.reproduction.cost import passes
 
 TITLE = "AutoAttack compared with the reference"
@@ -49,6 +48,7 @@ _NOTES = (
     "the verification of what it found.",
     "Both are run with seed 0 in every round; classwise draws random numbers per example, so they differ.",
 )
+_ROBUST = "A robust image goes through every step of every attack, in any program. In passes of the model alone that is"
 
 
 @dataclass
@@ -117,38 +117,9 @@ def run(setting: Setting) -> str:
             gc.collect()
             SIDES[side](model, x, y, found[side])
             print(f"  round {turn + 1} of {rounds}: {side} {found[side].seconds[_ALL][-1]:.1f} s", file=sys.stderr)
-    floor = Floor.measure(model, x, int(found["reference"].robust.sum()))
+    forward = sum(passes(attack) for attack in attack_files.parse(["autoattack"]).values())
+    floor = Floor.measure(model, x, forward * int(found["reference"].robust.sum()))
     return _section(setting, found["classwise"], found["reference"], len(y), floor)
-
-
-@dataclass(frozen=True)
-class Floor:
-    """What the images that survive in the end cost any program: every step of every attack, in passes of the model."""
-
-    flops: float
-    peak: float  # per second, of matrix products
-    passes: float  # per second, of the passes that classwise makes
-
-    @classmethod
-    def measure(cls, model: nn.Module, x: Tensor, survivors: int) -> Floor:
-        workers = choose_workers(torch.device("cpu"))
-        _, folded = measured_models(SPEC, model, x, workers)
-        forward = sum(passes(attack) for attack in attack_files.parse(["autoattack"]).values())
-        peak = max(peak_flops(1), peak_flops(workers))
-        return cls(survivors * forward * folded.flops / 2, peak, folded.measure(workers) * folded.flops)
-
-    def note(self, reference: float) -> str:
-        """`reference`: the seconds the reference took."""
-        speeds = {"the fastest matrix product": self.peak, "classwise's gradient passes": self.passes}
-        bounds = (
-            f"{self.flops / speed:.0f} s at the speed of {what} ({speed / 1e9:.0f} GFLOP/s), "
-            f"{reference * speed / self.flops:.1f} times less than the reference took"
-            for what, speed in speeds.items()
-        )
-        return (
-            "A robust image goes through every step of every attack. In passes of the model alone that is "
-            f"{self.flops / 1e12:.1f} TFLOP here, in any program: {'; '.join(bounds)}."
-        )
 
 
 def _section(setting: Setting, ours: Evaluation, theirs: Evaluation, count: int, floor: Floor) -> str:
@@ -164,7 +135,7 @@ def _section(setting: Setting, ours: Evaluation, theirs: Evaluation, count: int,
             table(_HEADER, [_row(name, ours, theirs) for name in (*ATTACKS, _ALL)]),
             f"Robust accuracy: classwise {percent(ours.robust.mean())}, reference {percent(theirs.robust.mean())}; "
             f"the verdict differs on {differing} of {count} images.",
-            bullets(*_NOTES, floor.note(statistics.median(theirs.seconds[_ALL]))),
+            bullets(*_NOTES, f"{_ROBUST} {floor.note(statistics.median(theirs.seconds[_ALL]), 'the reference')}"),
         ]
     )
 

@@ -55,6 +55,33 @@ class MeasuredModel:
         return statistics.median(self.rates)
 
 
+@dataclass(frozen=True)
+class Floor:
+    """What passes of a model cost any program that makes them: their operations, at the speeds of this machine."""
+
+    flops: float
+    peak: float  # per second, of matrix products
+    passes: float  # per second, of the gradient passes that classwise makes
+
+    @classmethod
+    def measure(cls, model: nn.Module, x: Tensor, forward: float) -> Floor:
+        """Of so many forward passes of an image; one to the gradient counts twice."""
+        workers = choose_workers(torch.device("cpu"))
+        _, folded = measured_models(SPEC, model, x, workers)
+        peak = max(peak_flops(1), peak_flops(workers))
+        return cls(forward * folded.flops / 2, peak, folded.measure(workers) * folded.flops)
+
+    def note(self, seconds: float, who: str) -> str:
+        """seconds: what `who` took."""
+        speeds = {"the fastest matrix product": self.peak, "classwise's gradient passes": self.passes}
+        bounds = (
+            f"{self.flops / speed:.1f} s at the speed of {what} ({speed / 1e9:.0f} GFLOP/s), "
+            f"{seconds * speed / self.flops:.1f} times less than {who} took"
+            for what, speed in speeds.items()
+        )
+        return f"{self.flops / 1e12:.2f} TFLOP here: {'; '.join(bounds)}."
+
+
 def run(setting: Setting) -> str:
     workers = choose_workers(torch.device("cpu"))
     images = setting.images(1000)

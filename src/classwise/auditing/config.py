@@ -171,6 +171,11 @@ class ResourcesPart(Part):
     device: Any = setting(None, "cpu, cuda, cuda:1, mps; by default the best available.")
     amp: Amp | None = setting(None, "float16 or bfloat16 gradient passes, on a GPU; the judging model stays float32.")
     fold: bool = setting(True, "Fold batch-norm for the gradient passes.")
+    compile: bool = setting(
+        False,
+        "Compile the passes of attacks by torch.compile, on a GPU as CUDA graphs; pays for many images.",
+        mode="audit",
+    )
     shard: str | None = setting(
         None,
         "Compute only part k of n, 2/4, into a run folder that all of them share; by default what torchrun or a SLURM "
@@ -354,6 +359,7 @@ class AuditSettings(CommonSettings, total=False):
     save_adversarial: bool
     landscape: int | None
     probs: bool | None
+    compile: bool
     shard: str | None
 
 

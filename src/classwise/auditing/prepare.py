@@ -26,7 +26,7 @@ from classwise.data import load as load_data
 from classwise.data.images import Images
 from classwise.data.tensors import from_user
 from classwise.engine import evaluation
-from classwise.engine.attack_copy import AttackCopy, accelerate
+from classwise.engine.attack_copy import AttackCopy, accelerate, compiled
 from classwise.engine.batch_size import at_most, choose_batch, choose_workers
 from classwise.models import check_model
 from classwise.results.finding import Finding
@@ -147,12 +147,15 @@ def _prepare(
     attack_copy = (
         AttackCopy(model=model) if black_box else accelerate(model, example, fold=resources.fold and not randomised)
     )
-    alone = randomised or attack_copy.model is model  # a model that cannot be copied cannot serve several threads
+    # A model that cannot be copied cannot serve several threads, and one that is compiled uses them all.
+    alone = randomised or attack_copy.model is model or resources.compile
     workers = 1 if alone else resources.workers or choose_workers(device)
     room = resources.batch_size or choose_batch(model, example, workers)
     batch = resources.batch_size or at_most(room, len(images))
     if not black_box:  # those have a batch size of their own
         attack_copy = dataclasses.replace(attack_copy, most=room, amp=resources.amp)
+    if resources.compile:
+        attack_copy = compiled(attack_copy, device)
     infos = evaluation.attack_infos(attacks, config.attacks.protocol, coverage_of(config))
     if config.statistics.find_worst:  # only some examples are attacked: no audit may resume in the search's run folder
         marked = {name: {**info.settings, "find_worst": True} for name, info in infos.items() if name != CLEAN}

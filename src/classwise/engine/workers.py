@@ -14,7 +14,7 @@ from classwise.attacks.attack import PROMPT
 from classwise.core.errors import UserError
 from classwise.data.images import IntArray
 from classwise.engine.active_set import ActiveSet
-from classwise.engine.attack_copy import halved, in_few_sizes, replica, unsettled
+from classwise.engine.attack_copy import halved, in_few_sizes, is_compiled, replica, unsettled
 from classwise.engine.attack_result import AttackResult
 from classwise.engine.batch_size import out_of_memory
 from classwise.engine.evaluation import FEWEST
@@ -58,7 +58,7 @@ def _share_out(active: ActiveSet, places: IntArray, workers: int) -> None:
 
     def work(mine: IntArray, outcome: AttackResult) -> None:
         verifier, copy = active.verifier, unsettled(active.attack_copy)
-        if active.device.type not in PROMPT:
+        if active.device.type not in PROMPT or is_compiled(copy):
             copy = in_few_sizes(copy, active.batch)
         if workers > 1:
             verifier, copy = replace(verifier, model=replica(verifier.model)), replica(copy)
