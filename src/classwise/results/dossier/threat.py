@@ -33,7 +33,7 @@ def of(audit: Audit) -> dict[str, Any]:
         "goal": _goal(targeted, list(audit.attacks)),
         "knowledge": _knowledge(gradient, blind),
         "capability": "Testing data control: the attacker changes " + _changes(audit) + ". Training data, labels, "
-        "weights and code are out of reach." + _queries(audit, blind),
+        "weights and code cannot be changed." + _queries(audit, blind),
     }
 
 
