@@ -19,7 +19,8 @@ from classwise.core.run_folder import AuditFolder
 from classwise.core.storage import atomic_write_text, safe_name
 from classwise.results.audit_result import Audit
 
-_HERE = ("model", "weights", "normalize", "num_classes", "root", "device", "batch_size", "workers", "trust")
+#: Options of an audit that are of one machine, or say where the model was.
+HERE = ("model", "weights", "normalize", "num_classes", "root", "device", "batch_size", "workers", "trust")
 _SHORTENED = ("confidence", "true_prob", "loss")
 
 
@@ -44,7 +45,7 @@ def store(audit: Audit, folder: Path, spec: str) -> None:
     and tables are left out, and what is true of one machine only."""
     run = AuditFolder(folder)
     given = audit.config.get("command", {})
-    command = {"model": spec} | {name: value for name, value in given.items() if name not in _HERE}
+    command = {"model": spec} | {name: value for name, value in given.items() if name not in HERE}
     model = {"spec": spec, "fingerprint": audit.config["model"]["fingerprint"]}
     asked = {**audit.config["audit"], "probs": False, "save_adversarial": False}
     frame = audit.records.frame.sort_values("index", kind="stable")
@@ -66,7 +67,7 @@ def _short(values: Array) -> Array:
 def repeat(audit: Audit, checkpoint: Path, folder: Path, root: Path | None) -> Audit:
     """The same audit of another checkpoint."""
     own = {"model": str(checkpoint), "root": root, "out": folder, "progress": False, "trust": False}
-    return audit_by(config_of(audit.config, leave=_HERE, **own))
+    return audit_by(config_of(audit.config, leave=HERE, **own))
 
 
 def compare(stored: Audit, again: Audit) -> Changed:

@@ -1,17 +1,24 @@
-"""A model of the zoo that was trained by the same recipe: its content is compared, seed included, not its name."""
+"""A model of the zoo that was trained by the same recipe, and its audits that were asked for the same: contents are
+compared, seeds included, not names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from classwise import methods
-from classwise.core.run_config import flat, plain, same
-from classwise.core.run_folder import TrainingFolder
+from classwise import attacks, methods
+from classwise.auditing.config import AuditConfig
+from classwise.auditing.prepare import coverage_of
+from classwise.auditing.recorded import config_of
+from classwise.core.run_config import flat, plain, read_config, same
+from classwise.core.run_folder import AuditFolder, TrainingFolder
+from classwise.core.spec import number
 from classwise.models.zoo import Entry, Zoo
 from classwise.training import recipe
 from classwise.training.recipe import Recipe
+from classwise.zoo.audits import HERE
 
+_ANYWHERE = ("root", "download")  # of data, which their name and split determine
 _FREE = ("train.save_minutes", "train.keep")  # settings that do not change the best model
 
 
@@ -32,3 +39,30 @@ def contents(chosen: Recipe) -> Mapping[str, Any]:
     """All settings of a recipe that the trained model depends on, defaults included."""
     settings = flat(plain(chosen.settings()))
     return {key: value for key, value in settings.items() if key not in _FREE}
+
+
+def find_audit(wanted: AuditConfig, entry: Entry, zoo: Zoo) -> str | None:
+    """The folder, inside that of the model, of an audit that was asked for the same; the first of several.
+
+    Stored audits have neither probabilities nor adversarial images, so that there is none for who wants those.
+    """
+    if wanted.output.probs is not False or wanted.output.save_adversarial or wanted.output.landscape:
+        return None
+    for about in entry.about.get("audits", ()):
+        folder = str(about["folder"])
+        stored = read_config(zoo.file(entry.name, f"{folder}/{AuditFolder.config_file.name}"))
+        if _asked(config_of(stored, leave=HERE, model=entry.spec)) == _asked(wanted):
+            return folder
+    return None
+
+
+def _asked(config: AuditConfig) -> Mapping[str, Any]:
+    """All settings that the records of a model depend on."""
+    data = {name: value for name, value in vars(config.data).items() if name not in _ANYWHERE}
+    eps = config.threat.eps
+    threat = {
+        **vars(config.threat),
+        "eps": number(eps) if isinstance(eps, (str, float)) and "," not in str(eps) else eps,
+    }
+    named = attacks.listed(config.attacks.attacks)
+    return {**data, **threat, **vars(config.attacks), "attacks": named, "coverage": coverage_of(config)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_jobs import planned
@@ -77,6 +78,48 @@ class TestTaken:
         (folder / "config.toml").write_text("[method]\n")
         assert from_zoo.take(workspace, {"base": NAME}) == {}
         assert not (folder / "best.pt").exists()
+
+
+class TestAudits:
+    @pytest.fixture
+    def audited(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A zoo in use whose model has an audit of two images of each class."""
+        run, found = made_training(tmp_path / "run"), tmp_path / "zoo"
+        cw.audit(run / "best.pt", "digits", "fgsm", 0.15, per_class=2, out=tmp_path / "audit", progress=False)
+        adding.add(run, NAME, found, audited=[tmp_path / "audit"])
+        monkeypatch.setenv(zoo.SETTING, str(found))
+        return found
+
+    def asked(self, **changed: Any) -> AuditJob:
+        given: dict[str, Any] = {"model": "{base}/best.pt", "data": "digits", "attacks": ("fgsm",), "eps": 0.15}
+        options = {"per_class": 2, "probs": False, **changed.pop("options", {})}
+        return AuditJob("look", **{**given, **changed}, options=options)
+
+    def test_the_same_audit_is_found_whether_the_study_trains_the_model_or_names_it(self, audited: Path) -> None:
+        wanted = f"{NAME}/audits/fgsm"
+        assert from_zoo.in_zoo(Graph.of([TRAIN, self.asked()])) == {"base": NAME, "look": wanted}
+        assert from_zoo.in_zoo(Graph.of([self.asked(model=f"zoo:{NAME}", eps="0.15")])) == {"look": wanted}
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"attacks": ("pgd-2",)},
+            {"eps": 0.1},
+            *({"options": own} for own in ({"per_class": 3}, {"seed": 1}, {"probs": None}, {"protocol": "final"})),
+        ],
+    )
+    def test_another_audit_is_not(self, audited: Path, changed: dict[str, Any]) -> None:
+        assert from_zoo.in_zoo(Graph.of([TRAIN, self.asked(**changed)])) == {"base": NAME}
+
+    def test_it_is_copied_and_not_run(self, audited: Path, tmp_path: Path) -> None:
+        workspace = planned(tmp_path / "study", TRAIN, self.asked())
+        from_zoo.take(workspace, from_zoo.in_zoo(workspace.graph))
+        about = workspace.finished(workspace.graph.jobs["look"])
+        assert about is not None
+        assert about["zoo"] == f"{NAME}/audits/fgsm"
+        found, given = (cw.Audit.load(path) for path in (workspace.folder_of("look"), tmp_path / "audit"))
+        assert found.verdict() == given.verdict()
+        assert (found.rows().prediction == given.rows().prediction).all()
 
 
 OPTIONS = ["--recipe", "base=desk/digits/trades", *(word for change in CHANGES for word in ("--set", change))]

@@ -1,4 +1,4 @@
-"""Trainings that need not be done, since the zoo has the model of the same recipe."""
+"""Trainings that need not be done, since the zoo has the model of the same recipe, and audits that it has of them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ import json
 import re
 import warnings
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from classwise.core.errors import UserError
-from classwise.core.run_folder import TrainingFolder
+from classwise.core.run_folder import RunFolder, TrainingFolder
 from classwise.core.run_lock import writing
 from classwise.core.storage import atomic_write, atomic_write_text
-from classwise.models.zoo import PREFIX, Zoo, open_zoo
-from classwise.studies.runner.graph import Graph, TrainJob
+from classwise.models.zoo import ENTRY, PREFIX, Zoo, is_zoo, open_zoo
+from classwise.studies.runner.graph import AuditJob, Graph, TrainJob
 from classwise.studies.runner.work import Workspace
 from classwise.training import recipe
-from classwise.zoo.matching import find
+from classwise.zoo.matching import find, find_audit
 
 _BEST = f"/{TrainingFolder.best}"
+_AUDITS = "/audits/"  # between the name of a model and that of an audit of it
 
 
 def in_zoo(graph: Graph) -> dict[str, str]:
-    """The trainings of a study whose best model the zoo has, and its name there.
+    """The trainings of a study whose best model the zoo has, and the audits that it has of such models; their names
+    there.
 
     Of a training that other jobs need more than best.pt of (a later checkpoint, those of its epochs) there is none. One
     that fine-tunes or distils such a model is compared by the name of that model. A zoo that cannot be reached is a
@@ -35,6 +38,11 @@ def in_zoo(graph: Graph) -> dict[str, str]:
                 changes = [_named(change, found) for change in job.changes]
                 if (entry := find(recipe.load(job.recipe, changes), zoo)) is not None:
                     found[job.name] = entry.name
+        for job in graph if zoo.entries else ():
+            if isinstance(job, AuditJob) and is_zoo(model := _named(job.model, found)):
+                entry = zoo.entry(model)
+                if (folder := find_audit(job.config(), entry, zoo)) is not None:
+                    found[job.name] = f"{entry.name}/{folder}"
     except UserError as error:
         warnings.warn(f"nothing is taken from the zoo: {error}", stacklevel=2)
     return found
@@ -45,15 +53,11 @@ def take(workspace: Workspace, names: Mapping[str, str]) -> dict[str, str]:
     they are. Return the others."""
     zoo, taken = open_zoo(), {}
     for name, entry in names.items():
-        run = TrainingFolder(workspace.folder_of(name))
+        run = RunFolder(workspace.folder_of(name))
         with writing(run.path, wait=True):  # a pool is shared with other studies
             if not run.config_file.exists():
-                _fill(run, zoo, entry)
-                about = {
-                    "job": workspace.graph.jobs[name].settings(),
-                    "seconds": _seconds(zoo, entry),
-                    "megabytes": 0.0,
-                }
+                seconds = _copy(run.path, zoo, entry)
+                about = {"job": workspace.graph.jobs[name].settings(), "seconds": seconds, "megabytes": 0.0}
                 atomic_write_text(run.job_file, json.dumps({**about, "zoo": entry}, indent=1))
                 taken[name] = entry
     return taken
@@ -86,13 +90,15 @@ def _named(change: str, found: Mapping[str, str]) -> str:
     return change
 
 
-def _fill(run: TrainingFolder, zoo: Zoo, entry: str) -> None:
-    """Copy checkpoint, history and recipe, config.toml last: without it the copy is unfinished, and is made again."""
-    source = zoo.run(entry)
-    for path in (source.best, source.history_file, source.config_file):
-        with atomic_write(run.path / path.name) as handle:
-            handle.write(path.read_bytes())
-
-
-def _seconds(zoo: Zoo, entry: str) -> float:
-    return float(zoo.entry(entry).about.get("cost", {}).get("training_seconds", 0.0))
+def _copy(into: Path, zoo: Zoo, name: str) -> float:
+    """Copy the files of a model, or of an audit of it, config.toml last: without it the copy is unfinished, and is made
+    again. What they took, in seconds."""
+    model, slash, audit = name.partition(_AUDITS)
+    entry, below = zoo.entry(model), f"{_AUDITS}{audit}/".lstrip("/") if slash else ""
+    files = [file for file in entry.files if (file.startswith(below) if slash else "/" not in file and file != ENTRY)]
+    for file in sorted(files, key=lambda file: file.endswith(RunFolder.config_file.name)):
+        with atomic_write(into / file.removeprefix(below)) as handle:
+            handle.write(zoo.file(model, file).read_bytes())
+    if not slash:
+        return float(entry.about.get("cost", {}).get("training_seconds", 0.0))
+    return next(float(own["seconds"]) for own in entry.about["audits"] if f"{own['folder']}/" == below)

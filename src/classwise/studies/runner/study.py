@@ -25,7 +25,7 @@ from classwise.results.stored_study import Job
 from classwise.studies.runner import from_zoo
 from classwise.studies.runner.engines import drive, engine
 from classwise.studies.runner.epochs import chosen_epochs
-from classwise.studies.runner.graph import Graph, StudyJob
+from classwise.studies.runner.graph import Graph, StudyJob, TrainJob
 from classwise.studies.runner.models_under_study import ModelUnderStudy, Setting, find_models
 from classwise.studies.runner.result import Done, StudyResult, write
 from classwise.studies.runner.work import Environment, Workspace
@@ -147,7 +147,8 @@ def _use_zoo(workspace: Workspace, wanted: bool, say: Callable[[str], None]) -> 
         from_zoo.refuse(workspace, from_zoo.taken(workspace))
         return
     for name, entry in from_zoo.take(workspace, from_zoo.in_zoo(workspace.graph)).items():
-        say(f"{name} is not trained: the zoo has it as {PREFIX}{entry} (--no-zoo trains it).")
+        done, does = ("trained", "trains") if isinstance(workspace.graph.jobs[name], TrainJob) else ("run", "runs")
+        say(f"{name} is not {done}: the zoo has it as {PREFIX}{entry} (--no-zoo {does} it).")
 
 
 def check_given(workspace: Workspace, name: str, given: Path) -> None:

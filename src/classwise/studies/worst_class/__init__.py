@@ -142,10 +142,11 @@ class WorstClass(Study):
         return replace(model, name=job.name, checkpoint=best, training=None), job
 
     def _audits(self, model: ModelUnderStudy) -> list[StudyJob]:
-        audits: list[StudyJob] = [model.audit(_ALL, self.attack, per_class=self.per_class, seed=self.seed)]
+        options = {"seed": self.seed, "probs": False}  # without probabilities, as those that the zoo has
+        audits: list[StudyJob] = [model.audit(_ALL, self.attack, per_class=self.per_class, **options)]
         if self.strong_per_class:
-            options = {"per_class": self.strong_per_class, "seed": self.seed, "coverage": "survivors"}
-            audits.append(model.audit(_STRONG, self.strong, **options))
+            few = {"per_class": self.strong_per_class, "coverage": "survivors", **options}
+            audits.append(model.audit(_STRONG, self.strong, **few))
         return audits
 
     def result(self, done: Done) -> StudyResult:
