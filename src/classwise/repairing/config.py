@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from classwise.auditing.config import (
+from classwise.auditing.config import AuditConfig, CommonSettings
+from classwise.auditing.parts import (
     AttackPart,
-    AuditConfig,
     AuditedData,
     AuditedModel,
-    CommonSettings,
     ConfidencePart,
     OutputPart,
     ResourcesPart,

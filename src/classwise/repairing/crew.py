@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from classwise.auditing import several
-from classwise.auditing.config import AuditedModel
 from classwise.auditing.inputs import device_of
+from classwise.auditing.parts import AuditedModel
 from classwise.auditing.prepare import prepared
 from classwise.core.errors import UserError
 from classwise.core.repair_folder import RepairFolder

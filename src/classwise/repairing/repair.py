@@ -14,8 +14,8 @@ from torch import nn
 
 from classwise.attacks.attack import Attack
 from classwise.auditing.audit import audit_by
-from classwise.auditing.config import AuditedModel
 from classwise.auditing.inputs import Eps, device_of
+from classwise.auditing.parts import AuditedModel
 from classwise.auditing.prepare import prepared
 from classwise.auditing.several import Crew
 from classwise.core.arguments import checked

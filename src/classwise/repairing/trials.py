@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from classwise.auditing.config import AuditConfig, AuditedModel, OutputPart
+from classwise.auditing.config import AuditConfig
+from classwise.auditing.parts import AuditedModel, OutputPart
 from classwise.auditing.prepare import coverage_of
 from classwise.auditing.recorded import in_folder
 from classwise.auditing.several import Crew

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from classwise import attacks
-from classwise.auditing.config import DataPart, ModelPart
+from classwise.auditing.parts import DataPart, ModelPart
 from classwise.core.errors import UserError
 from classwise.core.settings import Part
 from classwise.core.spec import Count, Fraction, Natural, NonNegative, OpenShare, Positive, Seed, Share

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from classwise.auditing.config import AuditConfig, ThreatPart
+from classwise.auditing.config import AuditConfig
+from classwise.auditing.parts import ThreatPart
 from classwise.core.errors import UserError, unknown
 from classwise.core.run_folder import TrainingFolder
 
