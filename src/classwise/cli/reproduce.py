@@ -11,7 +11,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from classwise.cli.studies import Common, run, show_plan, with_common
+from classwise.cli.studies import run, show_plan
+from classwise.cli.study_options import Common, with_common
 from classwise.core.errors import UserError
 from classwise.core.format import duration
 
