@@ -79,7 +79,7 @@ class WorstClass(Study):
     norm: Norm | None = None
     attack: tuple[str, ...] = ("pgd-20", "margin_pgd-30")
     per_class: int | None = None
-    strong: tuple[str, ...] = ("apgd_ce", "apgd_t")
+    strong: tuple[str, ...] = ("apgd_ce:iterations=50", "apgd_t:iterations=25")
     strong_per_class: int = 300
     seed: int = 0
 
