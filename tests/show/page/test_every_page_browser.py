@@ -199,6 +199,51 @@ class TestMap:
         assert [name for name, _ in after] != [name for name, _ in before]
         assert not page.find_element("id", "cell").is_displayed()  # a drag is no click
 
+    def address(self, page: Any) -> str:
+        """The address once the map has come to rest."""
+        page.execute_async_script("setTimeout(arguments[0], 300)")
+        found: str = page.current_url
+        return found
+
+    def test_what_is_shown_is_in_the_address(self, page: Any) -> None:
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        whole, start = self.labels(page), page.current_url
+        click(page, ".zoom button:nth-child(1)")
+        assert self.address(page) == f"{start}#map=10.75%2C10.75%2C21.5"
+        canvas = page.find_element("css selector", ".map canvas")
+        page.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", canvas)
+        ActionChains(page).move_to_element(canvas).click_and_hold().move_by_offset(-60, -90).release().perform()
+        self.key(page, "+")
+        shown = {axis: self.labels(page, axis) for axis in ("rows", "columns")}
+        again = opened(page, self.address(page))
+        for axis, labels in shown.items():
+            found = self.labels(again, axis)
+            assert [name for name, _ in found] == [name for name, _ in labels]
+            assert [at for _, at in found] == pytest.approx([at for _, at in labels], abs=1)
+        assert self.address(again) == page.current_url
+        self.key(again, "\ue011")  # home
+        assert self.address(again) == start
+        assert self.labels(again) == whole
+
+    def test_with_the_rest_of_the_view_in_the_address(self, page: Any) -> None:
+        page = opened(page, f"{page.current_url}#attack=clean&map=2,30.5,10")
+        names = [name for name, _ in self.labels(page, "columns")]
+        assert len(names) == 10
+        page.find_element("css selector", "#attack option:last-child").click()  # the window stays
+        assert [name for name, _ in self.labels(page, "columns")] == names
+        assert self.address(page).endswith("#map=2%2C30.5%2C10")
+        page.execute_script("location.hash = '#sort=n&order=down'")  # an address without it shows everything
+        assert self.address(page).endswith("#sort=n&order=down")
+        assert len(self.labels(page)) == 43
+
+    def test_a_window_outside_the_map_is_ignored(self, page: Any) -> None:
+        start = page.current_url
+        for nonsense in ("", "1,2", "a,b,c", "1,2,3,4", "-1,0,20", "0,0,1", "0,0,44", "30,0,20", "0,40,20", "NaN,0,20"):
+            page = opened(page, f"{start}#sort=n&order=down&map={nonsense}")
+            assert len(self.labels(page)) == len(self.labels(page, "columns")) == 43, nonsense
+            assert page.get_log("browser") == []
+
     def test_pointed_at(self, page: Any) -> None:
         from selenium.webdriver.common.action_chains import ActionChains
 

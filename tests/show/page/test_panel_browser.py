@@ -71,6 +71,13 @@ def test_its_curve_says_what_the_audit_measured(page: Any, root: Path) -> None:
     )
     assert texts(page, "#tip") == ["class: cat\nrun: curve\nε: 2/255\nrobust: 75.0%"]
     assert page.find_element("id", "tip").is_displayed()
+    lines = page.execute_script(
+        "return ['.reach', '.path', '.everyone'].map((kind) => [...document.querySelectorAll(`#panel ${kind}`)]"
+        ".map((mark) => mark.getAttribute('aria-label')))"
+    )
+    assert lines[0][1] == "class: cat; run: curve; ε: 2/255; robust: 75.0%"
+    assert lines[1] == ["class: cat; run: curve; ε: from 0 to 6/255; robust: from 95.0% to 20.0%"]
+    assert lines[2][0].startswith("class: all images; ε: from 0 to 6/255; robust: from ")
 
 
 def test_whom_it_is_confused_with_and_a_cell_from_there(page: Any) -> None:

@@ -39,9 +39,9 @@ MAPPING: tuple[tuple[str, str, str, str], ...] = (
     (
         "results",
         "Annex IV 2(g): metrics of accuracy and robustness, and of potentially discriminatory impacts where classes "
-        "stand for groups of persons; Art. 15(3): levels of accuracy, which the instructions of use declare",
+        "represent groups of persons; Art. 15(3): levels of accuracy, which the instructions of use declare",
         "Analyse the outcome: statistical methods",
-        "MEASURE 2.5, MEASURE 2.7; MEASURE 2.11 where classes stand for groups of persons",
+        "MEASURE 2.5, MEASURE 2.7; MEASURE 2.11 where classes represent groups of persons",
     ),
     (
         "statement",
@@ -57,7 +57,7 @@ MAPPING: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "drop",
-        "Art. 15(4): resilience regarding errors, faults or inconsistencies, as far as corrupted images stand for "
+        "Art. 15(4): resilience regarding errors, faults or inconsistencies, as far as corrupted images represent "
         "them; Art. 15(5): adversarial examples",
         "Analyse the outcome: performance under perturbation",
         "MEASURE 2.5, MEASURE 2.7",

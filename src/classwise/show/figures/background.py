@@ -13,9 +13,18 @@ import numpy as np
 import pandas as pd
 
 from classwise.core.errors import UserError
-from classwise.core.format import percent
+from classwise.core.format import listed, percent
 from classwise.show.figures.frames import Tables, by_model, tidy
-from classwise.show.figures.style import MOST_LABELS, SEQUENTIAL, Chart, Look, label_angle, side_by_side, table
+from classwise.show.figures.style import (
+    MOST_LABELS,
+    SEQUENTIAL,
+    Chart,
+    Look,
+    label_angle,
+    side_by_side,
+    table,
+    with_tooltips,
+)
 
 _MOST_NUMBERS = 12
 _CELL, _SIDE = 24, 400
@@ -76,15 +85,15 @@ def _matrix(errors: pd.DataFrame, order: list[str], largest: float, named: bool)
     bottom, left = alt.Axis(labels=few, labelAngle=label_angle(order), **look), alt.Axis(labels=few and named, **look)
     across = alt.X("predicted:N", scale=scale, sort=order, axis=bottom, title="predicted")
     down = alt.Y("true:N", scale=scale, sort=order, axis=left, title="true class" if named else None)
-    base = alt.Chart(table(errors), width=side, height=side).encode(
-        x=across, y=down, tooltip=["true:N", "predicted:N", "images:Q", alt.Tooltip("share:Q", format=".1%")]
-    )
+    numbers = {"images": map("{:,.0f}".format, errors["images"]), "share": map(percent, errors["share"])}
+    rows, tips = with_tooltips(errors, {"true": errors["true"], "predicted": errors["predicted"], **numbers})
+    base = alt.Chart(table(rows), width=side, height=side).encode(x=across, y=down, **tips)
     colour = alt.Color(
         "share:Q",
         scale=alt.Scale(scheme=SEQUENTIAL, domain=[0, largest]),
         legend=alt.Legend(format="%", title="share", gradientLength=80),
     )
-    cells: Chart = base.mark_rect().encode(color=colour)
+    cells: Chart = base.mark_rect(aria=True).encode(color=colour)
     if len(order) > _MOST_NUMBERS:
         return cells
     tone = alt.condition(f"datum.share > {0.6 * largest}", alt.value("white"), alt.value("black"))
@@ -95,15 +104,19 @@ def _matrix(errors: pd.DataFrame, order: list[str], largest: float, named: bool)
 def _frames(order: list[str], background: Mapping[str, str], named: bool) -> Chart:
     """A box around the classes of each background, and its name at the right, beside the first of them."""
     members = pd.DataFrame({"class": order, "group": [background[name] for name in order]})
-    ends = members.groupby("group", sort=False)["class"].agg(["first", "last"]).reset_index()
+    groups = members.groupby("group", sort=False)["class"]
+    ends = groups.agg(["first", "last"]).reset_index()
     scale = alt.Scale(domain=order)
-    boxes = alt.Chart(table(ends)).encode(
+    classes = [listed(own.tolist()) for _, own in groups]
+    rows, tips = with_tooltips(ends, {"background": ends["group"], "classes": classes})
+    boxes = alt.Chart(table(rows)).encode(
         x=alt.X("first:N", scale=scale, sort=order, bandPosition=0),
         x2=alt.X2("last:N", bandPosition=1),
         y=alt.Y("first:N", scale=scale, sort=order, bandPosition=0),
         y2=alt.Y2("last:N", bandPosition=1),
+        **tips,
     )
-    framed = boxes.mark_rect(fillOpacity=0, stroke=_FRAME, strokeWidth=1.5)
+    framed = boxes.mark_rect(filled=False, stroke=_FRAME, strokeWidth=1.5, aria=True)  # the cells inside stay in reach
     if not named or len(ends) > MOST_LABELS:
         return framed
     names = alt.Chart(table(ends)).mark_text(align="left", dx=5)

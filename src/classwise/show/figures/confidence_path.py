@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 
 from classwise.core.errors import UserError, check_known
+from classwise.core.format import percent
 from classwise.show.figures.frames import Tables, by_model, tidy
-from classwise.show.figures.style import Chart, run_legend, run_scale, side_by_side, table
+from classwise.show.figures.style import Chart, run_legend, run_scale, side_by_side, table, with_tooltips
 
 _MOST_STEPS = 3  # shown where the caller names none
 _WIDTH = 130
@@ -49,15 +50,17 @@ def draw(
 def _panel(rows: pd.DataFrame, order: list[str], attacks: list[str], longest: float, first: bool) -> Chart:
     names = alt.Axis(labels=first, ticks=False, labelOverlap=False)
     axis = alt.Axis(format="%", tickCount=3)
+    numbers = {"step": map("{:g}".format, rows["step"]), "confidence": map(percent, rows["probability"])}
+    shown, tips = with_tooltips(rows, {"class": rows["class"], "attack": rows["attack"], **numbers})
     return (
-        alt.Chart(table(rows), width=_WIDTH, height=alt.Step(_BAR, **{"for": "offset"}))
-        .mark_bar()
+        alt.Chart(table(shown), width=_WIDTH, height=alt.Step(_BAR, **{"for": "offset"}))
+        .mark_bar(aria=True)
         .encode(
             x=alt.X("probability:Q", title="confidence", axis=axis, scale=alt.Scale(domain=[0, longest], nice=True)),
             y=alt.Y("label:N", sort=order, scale=alt.Scale(domain=order), title=None, axis=names),
             yOffset=alt.YOffset("attack:N", sort=attacks),
             color=alt.Color("attack:N", scale=run_scale(attacks), legend=run_legend(attacks)),
-            tooltip=["class:N", "attack:N", "step:Q", alt.Tooltip("probability:Q", format=".1%")],
+            **tips,
         )
     )
 

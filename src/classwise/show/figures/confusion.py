@@ -8,7 +8,7 @@ classes are listed beside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import altair as alt
@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from classwise.core.errors import UserError
+from classwise.core.format import percent
 from classwise.core.records import Records
 from classwise.metrics import confusion, groups, superclass
 from classwise.results.audit_result import Audit
@@ -29,6 +30,7 @@ from classwise.show.figures.style import (
     ordered,
     side_by_side,
     table,
+    with_tooltips,
 )
 from classwise.stats.intervals import Array, ratio
 
@@ -144,19 +146,24 @@ def _heat(cells: pd.DataFrame, names: Sequence[str], blocks: Blocks, shares: boo
     written = size <= _MOST_NUMBERS
     x, y = _axes(names, side / size, titles, ("% of true class" if shares else "images") if written else None)
     filled = cells if written else cells[cells["images"] > 0]  # of many cells most are empty
-    base = alt.Chart(table(filled)).encode(
-        x=x, y=y, tooltip=["true:N", "predicted:N", alt.Tooltip("share:Q", format=".1%"), "images:Q"]
-    )
+    rows, tips = with_tooltips(filled, _texts(filled))
+    base = alt.Chart(table(rows)).encode(x=x, y=y, **tips)
     what = "share" if shares else "images"
     # Shades by the root: of many classes a few cells would leave all others white.
     scale = alt.Scale(scheme=SEQUENTIAL, domainMin=0, type="linear" if written else "sqrt")
     legend = None if written else _legend(shares)
-    layers = [base.mark_rect().encode(color=alt.Color(f"{what}:Q", scale=scale, legend=legend))]
+    layers = [base.mark_rect(aria=True).encode(color=alt.Color(f"{what}:Q", scale=scale, legend=legend))]
     if written:
         layers.append(_numbers(base, cells, what))
     layers += _borders(blocks, x, y)
     layers += _block_names(titles, x, y)
     return alt.layer(*layers, width=side, height=side)
+
+
+def _texts(cells: pd.DataFrame) -> dict[str, Iterable[str]]:
+    """The tooltips of cells."""
+    numbers = {"share": map(percent, cells["share"]), "images": map("{:,.0f}".format, cells["images"])}
+    return {"true": cells["true"], "predicted": cells["predicted"], **numbers}
 
 
 def _legend(shares: bool) -> alt.Legend:
@@ -203,7 +210,8 @@ def _borders(blocks: Blocks, x: alt.X, y: alt.Y) -> list[Chart]:
     last = [members[-1] for members in blocks.values()][:-1]
     if not last:
         return []
-    lines = alt.Chart(table(pd.DataFrame({"true": last, "predicted": last}))).mark_rule(color=FAINT, strokeWidth=0.5)
+    ends = pd.DataFrame({"true": last, "predicted": last})
+    lines = alt.Chart(table(ends)).mark_rule(color=FAINT, strokeWidth=0.5, aria=False)
     after_x, after_y = x.copy(), y.copy()
     after_x["bandPosition"] = after_y["bandPosition"] = 1
     return [lines.encode(x=after_x), lines.encode(y=after_y)]
@@ -236,16 +244,16 @@ def _pairs(cells: pd.DataFrame, shares: bool) -> Chart:
     """The confusions of most images, as bars."""
     most = cells[cells["images"] > 0].nlargest(_MOST_PAIRS, ["images", "share"])
     what, title = ("share", "share of true class") if shares else ("images", "images")
-    most = most.assign(pair=most["true"] + " → " + most["predicted"])
+    rows, tips = with_tooltips(most.assign(pair=most["true"] + " → " + most["predicted"]), _texts(most))
     y = alt.Y(
-        "pair:N", sort=None, title=None, scale=alt.Scale(domain=most["pair"].tolist()), axis=alt.Axis(ticks=False)
+        "pair:N", sort=None, title=None, scale=alt.Scale(domain=rows["pair"].tolist()), axis=alt.Axis(ticks=False)
     )
     return (
-        alt.Chart(table(most), width=90, height=alt.Step(12), title="most frequent")
-        .mark_bar(color=PALETTE[0], height=8)
+        alt.Chart(table(rows), width=90, height=alt.Step(12), title="most frequent")
+        .mark_bar(color=PALETTE[0], height=8, aria=True)
         .encode(
             x=alt.X(f"{what}:Q", title=title, axis=alt.Axis(format="%" if shares else "d", tickCount=3)),
             y=y,
-            tooltip=["true:N", "predicted:N", alt.Tooltip("share:Q", format=".1%"), "images:Q"],
+            **tips,
         )
     )

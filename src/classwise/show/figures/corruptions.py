@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from classwise.core.errors import check_known
-from classwise.core.format import fixed
+from classwise.core.format import fixed, percent
 from classwise.show.figures.frames import Tables, by_model, tidy
-from classwise.show.figures.style import MOST_LABELS, SEQUENTIAL, Chart, table
+from classwise.show.figures.style import MOST_LABELS, SEQUENTIAL, Chart, table, with_tooltips
 from classwise.stats.correlation import correlation
 
 _MOST_NUMBERS = 20
@@ -76,27 +76,32 @@ def _blocks(frame: pd.DataFrame, order: list[str]) -> Chart:
         scale=alt.Scale(paddingInner=0.12, paddingOuter=0),
         axis=alt.Axis(labelAngle=-45, ticks=False, domain=False, labelOverlap=False),
     )
+    about = {"class": frame["class"], "corruption": frame["corruption"]}
+    numbers = {"severity": map("{:g}".format, frame["severity"]), "accuracy": map(percent, frame["accuracy"])}
+    rows, tips = with_tooltips(frame, {**about, **numbers})
     return (
-        alt.Chart(table(frame), width=alt.Step(_CELL, **{"for": "offset"}), height=_height(order))
-        .mark_rect()
+        alt.Chart(table(rows), width=alt.Step(_CELL, **{"for": "offset"}), height=_height(order))
+        .mark_rect(aria=True)
         .encode(
             x=x,
             xOffset=alt.XOffset("severity:O"),
             y=_rows(order, named=True),
             color=_colour(),
-            tooltip=["class:N", "corruption:N", "severity:Q", alt.Tooltip("accuracy:Q", format=".1%")],
+            **tips,
         )
     )
 
 
 def _attacks(beside: pd.DataFrame, order: list[str]) -> Chart:
     axis = alt.Axis(labelAngle=-45, ticks=False, domain=False, labelOverlap=False)
-    base = alt.Chart(table(beside), width=alt.Step(30), height=_height(order)).encode(
+    about = {"class": beside["class"], "attack": beside["attack"]}
+    rows, tips = with_tooltips(beside, {**about, "accuracy": map(percent, beside["accuracy"])})
+    base = alt.Chart(table(rows), width=alt.Step(30), height=_height(order)).encode(
         x=alt.X("attack:N", sort=list(dict.fromkeys(beside["attack"])), title="attack", axis=axis),
         y=_rows(order, named=False),
-        tooltip=["class:N", "attack:N", alt.Tooltip("accuracy:Q", format=".1%")],
+        **tips,
     )
-    cells = base.mark_rect().encode(color=_colour())
+    cells = base.mark_rect(aria=True).encode(color=_colour())
     if len(order) > _MOST_NUMBERS:
         return cells
     tone = alt.condition(alt.datum.accuracy > 0.6, alt.value("white"), alt.value("black"))

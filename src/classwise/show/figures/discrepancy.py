@@ -13,12 +13,12 @@ import altair as alt
 import pandas as pd
 
 from classwise.core.errors import UserError
-from classwise.core.format import percent
+from classwise.core.format import fixed, interval, percent
 from classwise.core.records import CLEAN, Records
 from classwise.metrics import accuracy
 from classwise.results.audit_result import Audit
 from classwise.show.figures.frames import tidy
-from classwise.show.figures.style import Chart, table
+from classwise.show.figures.style import Chart, table, with_tooltips
 
 _STEP, _WIDTH = 13, 130
 _BELOW, _ABOVE = "#D55E00", "#56B4E9"  # Okabe and Ito's vermilion and sky blue, dark and light in grey
@@ -85,15 +85,21 @@ def _panel(rows: pd.DataFrame, order: list[str], scale: alt.Scale, first: bool, 
         "axis": axis,
         "scale": scale,
     }
-    shown = table(rows[rows["class"].isin(order)])
-    base = alt.Chart(shown, width=_WIDTH, height=alt.Step(_STEP)).encode(
-        tooltip=["class:N", alt.Tooltip("accuracy:Q", format=".1%"), alt.Tooltip("accuracy_off:Q", format="+.1f")]
-    )
+    shown, tips = with_tooltips(*_texts(rows[rows["class"].isin(order)]))
+    base = alt.Chart(table(shown), width=_WIDTH, height=alt.Step(_STEP)).encode(**tips)
     sign = alt.condition("datum.accuracy_off < 0", alt.value(_BELOW), alt.value(_ABOVE))
-    chart: Chart = base.mark_bar().encode(x=alt.X("accuracy_off:Q", **where), y=y, color=sign)
+    chart: Chart = base.mark_bar(aria=True).encode(x=alt.X("accuracy_off:Q", **where), y=y, color=sign)
     if "low_off" in rows:
-        chart += base.mark_rule(style="ink").encode(x=alt.X("low_off:Q", **where), x2="high_off:Q", y=y)
+        chart += base.mark_rule(style="ink", aria=True).encode(x=alt.X("low_off:Q", **where), x2="high_off:Q", y=y)
     return chart.properties(title=_title(rows))
+
+
+def _texts(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, list[str]]]:
+    """The rows, and the texts of their tooltips."""
+    texts = {"class": rows["class"].tolist(), "accuracy": [percent(value) for value in rows["accuracy"]]}
+    if "low" in rows:
+        texts["interval"] = [interval(*pair) for pair in zip(rows["low"], rows["high"], strict=True)]
+    return rows, {**texts, "points from the average": [fixed(off, 1, signed=True) for off in rows["accuracy_off"]]}
 
 
 def _title(rows: pd.DataFrame) -> alt.Title:

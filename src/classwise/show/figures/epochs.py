@@ -16,8 +16,10 @@ import numpy as np
 import pandas as pd
 
 from classwise.core.errors import UserError
+from classwise.core.format import percent
+from classwise.metrics.worst import label
 from classwise.show.figures.lines import Domain, draw_lines
-from classwise.show.figures.style import Chart, Look, side_by_side, table
+from classwise.show.figures.style import Chart, Look, side_by_side, table, with_tooltips
 
 What = Literal["robust", "clean"]
 
@@ -39,6 +41,7 @@ def draw(
             f"this history has no {what} accuracy of classes (columns {what}:CLASS): the training had no validation "
             "images. Train with data.validation above 0."
         )
+    marks = _selected(history, points, what)
     overall = history[["epoch", what]].set_axis(["x", "value"], axis=1).dropna()
     if subtract_mean:
         points, overall = _off_mean(points), overall[:0]
@@ -49,8 +52,9 @@ def draw(
         y=f"{what} accuracy" + (" minus the mean" if subtract_mean else ""),
         domain=domain or _domain([points], subtract_mean),
         overall=overall if len(overall) else None,
+        behind=marks[:1],
     )
-    return alt.layer(drawn, *marks) if (marks := _selected(history)) else drawn
+    return alt.layer(drawn, *marks[1:]) if marks else drawn
 
 
 def by_class(history: pd.DataFrame, what: str) -> pd.DataFrame:
@@ -63,19 +67,32 @@ def by_class(history: pd.DataFrame, what: str) -> pd.DataFrame:
     return long[np.isfinite(long["value"].astype(float))].reset_index(drop=True)
 
 
-def _selected(history: pd.DataFrame) -> list[Chart]:
-    """A vertical line at the epoch whose model was selected, where the history says which."""
+def _selected(history: pd.DataFrame, points: pd.DataFrame, what: What) -> list[Chart]:
+    """A vertical line at the epoch whose model was selected, where the history says which, and its name."""
     known = history["best_epoch"].dropna() if "best_epoch" in history else history["epoch"][:0]
     if known.empty:
         return []
     epoch, x = int(known.iloc[-1]), epoch_axis(history)
     later = epoch > (history["epoch"].min() + history["epoch"].max()) / 2
-    label: Look = {"align": "right", "dx": -4} if later else {"align": "left", "dx": 4}
-    rule = alt.Chart(table(pd.DataFrame({"x": [epoch], "text": [f"epoch {epoch} selected"]}))).encode(x=x)
+    beside: Look = {"align": "right", "dx": -4} if later else {"align": "left", "dx": 4}
+    frame = pd.DataFrame({"x": [epoch], "text": [f"epoch {epoch} selected"]})
+    rows, tips = with_tooltips(frame, {"selected epoch": [str(epoch)], **_lowest(points[points["x"] == epoch], what)})
+    base = alt.Chart(table(rows)).encode(x=x)
     return [
-        rule.mark_rule(style="ink", strokeDash=[2, 2], opacity=0.7),
-        rule.mark_text(style="ink", baseline="top", **label).encode(y=alt.value(0), text="text:N"),
+        base.mark_rule(style="ink", strokeDash=[2, 2], opacity=0.7, aria=True).encode(**tips),
+        base.mark_text(style="ink", baseline="top", **beside).encode(y=alt.value(0), text="text:N"),
     ]
+
+
+def _lowest(points: pd.DataFrame, what: What) -> dict[str, list[str]]:
+    """The worst class of an epoch and its accuracy, as texts of a tooltip."""
+    if points.empty:
+        return {f"{what} accuracy": ["not measured"]}
+    lowest = points["value"].min()
+    return {
+        "worst class": [label(points["class"][points["value"] == lowest].tolist())],
+        f"its {what} accuracy": [percent(lowest)],
+    }
 
 
 def epoch_axis(history: pd.DataFrame) -> alt.X:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from classwise.core.errors import check_known
 from classwise.show.figures.frames import Tables, by_model, tidy
-from classwise.show.figures.style import FAINT, PALETTE, SHAPES, Chart, run_legend, side_by_side, table
+from classwise.show.figures.style import FAINT, PALETTE, SHAPES, Chart, run_legend, side_by_side, table, with_tooltips
 
 _COLOURS = [colour for colour in PALETTE if colour not in ("#000000", "#F0E442")]  # invisible on a dark or a white page
 _MOST_NAMES = 40
@@ -58,11 +58,12 @@ def _place(frame: pd.DataFrame, axis: str, channel: type[alt.X] | type[alt.Y]) -
 
 def _panel(rows: pd.DataFrame, chosen: list[str], looks: _Looks, x: alt.X, y: alt.Y) -> Chart:
     on = rows["class"].isin(chosen)
+    rows, tips = with_tooltips(rows, {column: rows[column] for column in ("class", "group", "kind") if column in rows})
     size = 14 if len(rows) < _MANY_POINTS else 5
     behind, front = (
         alt.Chart(table(part), width=_SIDE, height=_SIDE)
-        .mark_point(filled=True, opacity=0.55, size=size, color=FAINT)
-        .encode(x=x, y=y, tooltip=["class:N", "kind:N"])
+        .mark_point(filled=True, opacity=0.55, size=size, color=FAINT, aria=True)
+        .encode(x=x, y=y, **tips)
         for part in (rows[~on], rows[on])
     )
     points = behind + front.encode(color=looks.colour, shape=looks.shape)

@@ -48,15 +48,23 @@ def draw(result: RepairResult) -> Chart:
     x, y = _axis(alt.X, frame, "average"), _axis(alt.Y, frame, "worst")
     base = alt.Chart(table(rows)).encode(color=colour, **shown)
     bars = base.mark_rule(strokeWidth=1.1, opacity=0.55, aria=True)
-    path = alt.Chart(table(frame[frame["front"]].sort_values("average"))).mark_line(color=FAINT, strokeWidth=1)
     return alt.layer(
-        path.encode(x=x["value"], y=y["value"], order=alt.Order("average:Q")),
+        _path(frame[frame["front"]].sort_values("average"), x["value"], y["value"]),
         bars.encode(x=x["low"], x2="average_high:Q", y=y["value"]),
         bars.encode(y=y["low"], y2="worst_high:Q", x=x["value"]),
         base.mark_point(filled=True, opacity=1, aria=True).encode(x=x["value"], y=y["value"], shape=shape, size=size),
         width=_WIDTH,
         height=_HEIGHT,
     )
+
+
+def _path(front: pd.DataFrame, x: alt.X, y: alt.Y) -> Chart:
+    """The line through the changes on the front."""
+    size = len(front)
+    texts = {"front": ["worst class against average"] * size, "changes": [str(size)] * size}
+    rows, tips = with_tooltips(front, texts)
+    path = alt.Chart(table(rows)).mark_line(color=FAINT, strokeWidth=1, aria=True)
+    return path.encode(x=x, y=y, order=alt.Order("average:Q"), **tips)
 
 
 def from_repairs(repairs: Mapping[str, RepairResult]) -> Chart:

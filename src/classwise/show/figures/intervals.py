@@ -16,7 +16,7 @@ from classwise.core.errors import UserError
 from classwise.core.records import Records
 from classwise.metrics import accuracy
 from classwise.results.audit_result import Audit
-from classwise.show.figures.style import Chart, run_legend, run_scale, table, under_name
+from classwise.show.figures.style import Chart, run_legend, run_scale, table, under_name, with_tooltips
 
 _WIDTH, _HEIGHT = 300, 170
 
@@ -32,9 +32,11 @@ def draw(runs: Mapping[str, Records], step: float = 0.1) -> Chart:
         for name, rows in runs.items()
     )
     legend = run_legend(list(runs))
+    about = {"run": frame["run"], "robust accuracy (%)": frame["interval"]}
+    rows, tips = with_tooltips(frame, {**about, "classes": map("{:,}".format, frame["classes"])})
     return (
-        alt.Chart(table(frame), width=_WIDTH, height=_HEIGHT)
-        .mark_bar()
+        alt.Chart(table(rows), width=_WIDTH, height=_HEIGHT)
+        .mark_bar(aria=True)
         .encode(
             x=alt.X(
                 "interval:N",
@@ -46,7 +48,7 @@ def draw(runs: Mapping[str, Records], step: float = 0.1) -> Chart:
             xOffset=alt.XOffset("run:N", sort=None, scale=alt.Scale(domain=list(runs))),
             y=alt.Y("classes:Q", title="number of classes", axis=alt.Axis(tickMinStep=1, format="d", grid=True)),
             color=alt.Color("run:N", scale=run_scale(list(runs)), legend=legend),
-            tooltip=["run:N", "interval:N", "classes:Q"],
+            **tips,
         )
     )
 

@@ -3,7 +3,7 @@ to the highest class shaded, and all classes together as one dashed line."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import altair as alt
 import numpy as np
@@ -20,6 +20,7 @@ from classwise.show.figures.style import (
     Chart,
     Look,
     class_colour,
+    from_to,
     table,
     with_tooltips,
 )
@@ -46,29 +47,41 @@ def draw_lines(
     domain: Domain,
     percent: bool = True,
     overall: pd.DataFrame | None = None,
+    behind: Sequence[Chart] = (),
 ) -> Chart:
     """frame: columns x, class, value, and where there are intervals low, high. overall: columns x, value.
 
     highlight: classes to highlight; by default the two lowest and the two highest where the lines end.
+    behind: layers to draw between the shaded range and the lines.
     """
     chosen = _chosen(frame, highlight)
     scale = alt.Scale(domain=list(domain), nice=False, zero=False)
     axis = alt.Axis(format="%" if percent else ".6~g", grid=True, tickCount=5)
     up = alt.Y("value:Q", title=y, scale=scale, axis=axis)
-    values = [share(value) if percent else f"{value:.4g}" for value in frame["value"]]
-    at = map("{:.6g}".format, frame["x"])
-    frame, tips = with_tooltips(frame, {"class": frame["class"].astype(str), str(x["title"]): at, y: values})
-    layers = [_span(frame, x, up), *_behind(frame, chosen, x, up, tips), *_singled(frame, chosen, x, up, tips)]
+    write = share if percent else "{:.4g}".format
+    frame, tips, along = _described(frame, str(x["title"]), y, write)
+    layers = [_span(frame, x, up), *behind]
+    layers += [*_behind(frame, chosen, x, up, tips, along), *_singled(frame, chosen, x, up, tips, along)]
     if overall is not None:
-        texts = {str(x["title"]): map("{:.6g}".format, overall["x"]), y: map(share, overall["value"])}
-        whole, own = with_tooltips(overall, {"class": [ALL] * len(overall), **texts})
-        base = alt.Chart(table(whole)).encode(x=x, y=up)
-        layers.append(base.mark_line(style="ink", strokeWidth=2, strokeDash=[4, 2]))
+        whole, own, whole_line = _described(overall.assign(**{"class": ALL}), str(x["title"]), y, write)
+        base = alt.Chart(table(whole.drop(columns="class"))).encode(x=x, y=up)
+        layers.append(base.mark_line(style="ink", strokeWidth=2, strokeDash=[4, 2], aria=True).encode(**whole_line))
         layers.append(base.mark_point(style="ink", size=14, filled=True, opacity=1, aria=True).encode(**own))
     named = frame if frame["class"].nunique() <= _MOST_NAMED else frame[frame["class"].isin(chosen)]
     ends = _ends(named, overall, chosen, domain)
     layers += _names(ends, x, up)
     return alt.layer(*layers, width=_WIDTH, height=_HEIGHT)
+
+
+def _described(frame: pd.DataFrame, x: str, y: str, write: Callable[[float], str]) -> tuple[pd.DataFrame, Look, Look]:
+    """The rows with the tooltips of points and of lines, which say where they begin and end, and their encodings."""
+    classes = frame["class"].astype(str)
+    ends = from_to(frame, ("class",), {"x": "{:.6g}".format, "value": write})
+    points: dict[str, Iterable[str]] = {"class": classes}
+    points |= {x: map("{:.6g}".format, frame["x"]), y: map(write, frame["value"])}
+    frame, tips = with_tooltips(frame, points)
+    frame, along = with_tooltips(frame, {"class": classes, x: ends["x"], y: ends["value"]}, column="tip_line")
+    return frame, tips, along
 
 
 def _chosen(frame: pd.DataFrame, highlight: Sequence[str] | None) -> dict[str, int]:
@@ -84,21 +97,21 @@ def _chosen(frame: pd.DataFrame, highlight: Sequence[str] | None) -> dict[str, i
 def _span(frame: pd.DataFrame, x: alt.X, up: alt.Y) -> Chart:
     low = alt.Y("min:Q", scale=up["scale"], title=up["title"])
     span = frame.groupby("x")["value"].agg(["min", "max"]).reset_index()
-    area = alt.Chart(table(span)).mark_area(color=FAINT, opacity=0.18, aria=True, description=_RANGE)
+    area = alt.Chart(table(span)).mark_area(color=FAINT, opacity=0.18, aria=True, description=_RANGE, tooltip=_RANGE)
     return area.encode(x=x, y=low, y2="max:Q")
 
 
-def _behind(frame: pd.DataFrame, chosen: dict[str, int], x: alt.X, up: alt.Y, tips: Look) -> list[Chart]:
+def _behind(frame: pd.DataFrame, chosen: dict[str, int], x: alt.X, up: alt.Y, tips: Look, along: Look) -> list[Chart]:
     others = frame[~frame["class"].isin(chosen)]
     if not 0 < others["class"].nunique() <= _MOST_FAINT:
         return []
     base = alt.Chart(table(others)).encode(x=x, y=up)
-    lines = base.mark_line(color=FAINT, strokeWidth=0.8, opacity=0.8).encode(detail="class:N", tooltip=tips["tooltip"])
+    lines = base.mark_line(color=FAINT, strokeWidth=0.8, opacity=0.8, aria=True).encode(detail="class:N", **along)
     points = base.mark_point(color=FAINT, size=9, filled=True, opacity=1, aria=True).encode(**tips)
     return [lines, points] if len(others) <= _MOST_POINTS else [lines]
 
 
-def _singled(frame: pd.DataFrame, chosen: dict[str, int], x: alt.X, up: alt.Y, tips: Look) -> list[Chart]:
+def _singled(frame: pd.DataFrame, chosen: dict[str, int], x: alt.X, up: alt.Y, tips: Look, along: Look) -> list[Chart]:
     """Lines, points and intervals of the highlighted classes; their numbers choose colours, so that panels agree."""
     own = frame[frame["class"].isin(chosen)]
     numbers = list(range(len(PALETTE) * len(DASHES)))
@@ -109,7 +122,7 @@ def _singled(frame: pd.DataFrame, chosen: dict[str, int], x: alt.X, up: alt.Y, t
     dash = alt.StrokeDash("number:O", scale=alt.Scale(domain=numbers, range=dashes), legend=None)
     base = alt.Chart(table(own.assign(number=own["class"].map(chosen) % len(numbers)))).encode(x=x, color=colour)
     layers = [
-        base.mark_line(strokeWidth=1.8).encode(y=up, strokeDash=dash, detail="class:N"),
+        base.mark_line(strokeWidth=1.8, aria=True).encode(y=up, strokeDash=dash, detail="class:N", **along),
         base.mark_point(size=14, filled=True, opacity=1, aria=True).encode(y=up, **tips),
     ]
     if "low" in frame:
@@ -150,12 +163,16 @@ def _names(ends: pd.DataFrame, x: alt.X, up: alt.Y) -> list[Chart]:
     quiet = ends["colour"] == QUIET
     others = alt.Chart(table(ends[quiet])).mark_text(color=QUIET, **text).encode(x=x, y=up, text="class:N")
     named = alt.Chart(table(ends[~quiet])).mark_text(style="ink", **text).encode(x=x, y=up, text="class:N")
-    leaders = alt.Chart(table(ends.fillna({"colour": QUIET}))).mark_rule(strokeWidth=1, xOffset=3, x2Offset=_LEAD)
-    led = leaders.encode(
-        x=x,
-        x2="x:Q",
-        y=alt.Y("end:Q", scale=up["scale"], title=up["title"]),
-        y2="value:Q",
-        stroke=alt.Stroke("colour:N", scale=None),
+    look: Look = {"strokeWidth": 1, "xOffset": 3, "x2Offset": _LEAD, "aria": False}
+    led = (
+        alt.Chart(table(ends.fillna({"colour": QUIET})))
+        .mark_rule(**look)
+        .encode(
+            x=x,
+            x2="x:Q",
+            y=alt.Y("end:Q", scale=up["scale"], title=up["title"]),
+            y2="value:Q",
+            stroke=alt.Stroke("colour:N", scale=None),
+        )
     )
     return [led, others, named]

@@ -18,9 +18,10 @@ from PIL import Image
 
 from classwise.core.adversarial_examples import rounded
 from classwise.core.errors import UserError
+from classwise.core.format import UNKNOWN
 from classwise.results.audit_result import Audit
 from classwise.show.figures.frames import Tables, table_of, tidy
-from classwise.show.figures.style import Chart, side_by_side, table
+from classwise.show.figures.style import Chart, side_by_side, table, with_tooltips
 from classwise.stats.intervals import Array
 
 _PNG = "data:image/png;base64,"
@@ -37,7 +38,7 @@ def draw(data: pd.DataFrame, cell: float = 84) -> Chart:
     RGB; or what `data_uri` makes of one), and caption if wanted, whose lines are parted by a newline.
     cell: the side of an image, in points.
     """
-    frame = _grid(data)
+    frame, tips = with_tooltips(*_texts(_grid(data)))
     rows, columns = (list(frame[side].unique()) for side in ("row", "column"))
     beneath = _GAP + _LINE * (1 + int(frame["caption"].str.count("\n").max()) if frame["caption"].any() else 0)
     scale = alt.Scale(paddingInner=0, paddingOuter=0)
@@ -50,13 +51,12 @@ def draw(data: pd.DataFrame, cell: float = 84) -> Chart:
     bottom = alt.Y("row:N", sort=rows, scale=scale, title=None, axis=left, bandPosition=1)
     # By the band's width and not the cell's, so that images follow where a file is made wider or narrower.
     room = alt.ExprRef(expr=f"max(1, bandwidth('x') - {beneath})")
-    images = base.mark_image(width=room, height=room, yOffset=-beneath / 2, aspect=True, smooth=False)
+    images = base.mark_image(width=room, height=room, yOffset=-beneath / 2, aspect=True, smooth=False, aria=True)
     text = base.mark_text(
         baseline="top", dy=_SPACE - beneath, lineHeight=_LINE, lineBreak="\n", limit=alt.ExprRef(expr="bandwidth('x')")
     )
     # Described, because a screen reader would read the address out.
-    described = images.encode(url="image:N", y=middle, description="alt:N")
-    return described + text.encode(text="caption:N", y=bottom)
+    return images.encode(url="image:N", y=middle, **tips) + text.encode(text="caption:N", y=bottom)
 
 
 def triples(
@@ -106,8 +106,14 @@ def _grid(data: pd.DataFrame) -> pd.DataFrame:
     if (twice := frame.duplicated(["row", "column"])).any():
         row, column = frame.loc[twice, ["row", "column"]].iloc[0]
         raise UserError(f"two images share the row {row!r} and the column {column!r}; give each row its own name.")
-    alt_text = frame["row"] + ", " + frame["column"] + ": " + frame["caption"]
-    return frame.assign(image=frame["image"].map(data_uri), alt=alt_text)
+    return frame.assign(image=frame["image"].map(data_uri))
+
+
+def _texts(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, pd.Series[str]]]:
+    """The images, and the texts of their tooltips, with captions where there are any."""
+    texts = {"row": frame["row"], "column": frame["column"]}
+    captions = frame["caption"].str.replace("\n", ", ").replace("", UNKNOWN)
+    return frame, texts | ({"caption": captions} if frame["caption"].any() else {})
 
 
 def _unit(image: Array) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from classwise.core.errors import UserError
-from classwise.core.format import percent
+from classwise.core.format import UNKNOWN, percent
 from classwise.core.records import Records
 from classwise.metrics import accuracy
 from classwise.results.audit_result import Audit
@@ -30,6 +30,7 @@ from classwise.show.figures.style import (
     run_scale,
     table,
     under_name,
+    with_tooltips,
 )
 
 _SIDE = 260
@@ -55,15 +56,18 @@ def draw(runs: Mapping[str, Records], order: Sequence[str] | None = None) -> Cha
     outer = max(0.2, np.ceil(top * 10 / 2) * 2 / 10)  # a whole number of fifths
     lines = {name: _polygon(name, own.to_frame(), names, outer) for name, own in found.items()}
     legend = run_legend(list(runs), offset=18)  # above the topmost name
+    every = pd.concat(lines.values(), ignore_index=True)
+    texts = {"run": every["run"], "class": every["class"], "accuracy": map(percent, every["value"])}
+    rows, tips = with_tooltips(every, {**texts, "n": map("{:,}".format, every["n"])})
     dots = (
-        alt.Chart(table(pd.concat(lines.values())))
-        .mark_point(filled=True, size=22, opacity=1)
+        alt.Chart(table(rows))
+        .mark_point(filled=True, size=22, opacity=1, aria=True)
         .encode(
             x=_X,
             y=_Y,
             color=alt.Color("run:N", scale=run_scale(list(runs)), legend=legend),
             shape=alt.Shape("run:N", scale=run_scale(list(runs), SHAPES), legend=legend),
-            tooltip=["run:N", "class:N", alt.Tooltip("value:Q", title="accuracy", format=".1%"), "n:Q"],
+            **tips,
         )
     )
     return alt.layer(*_web(names, outer), *_lines(lines), dots, width=_SIDE, height=_SIDE)
@@ -72,12 +76,20 @@ def draw(runs: Mapping[str, Records], order: Sequence[str] | None = None) -> Cha
 def _lines(polygons: Mapping[str, pd.DataFrame]) -> list[Chart]:
     """Each run by itself: a common scale of dashes would dash the symbols of the legend too."""
     looks = zip(polygons.values(), itertools.cycle(PALETTE), itertools.cycle(DASHES), strict=False)
-    return [
-        alt.Chart(table(own))
-        .mark_line(strokeWidth=1.6, color=colour, strokeDash=dash)
-        .encode(x=_X, y=_Y, order="place:Q")
-        for own, colour, dash in looks
-    ]
+    layers = []
+    for own, colour, dash in looks:
+        rows, tips = with_tooltips(own, {"run": own["run"], **_ends(own)})
+        line = alt.Chart(table(rows)).mark_line(strokeWidth=1.6, color=colour, strokeDash=dash, aria=True)
+        layers.append(line.encode(x=_X, y=_Y, order="place:Q", **tips))
+    return layers
+
+
+def _ends(polygon: pd.DataFrame) -> dict[str, list[str]]:
+    """The worst and the best class of a run, as texts of a tooltip, the same in all its rows."""
+    ranked = polygon.dropna(subset=["value"]).sort_values("value", kind="stable")
+    texts = [f"{name} {percent(value)}" for name, value in zip(ranked["class"], ranked["value"], strict=True)]
+    ends = {"worst class": texts[:1], "best class": texts[-1:]}
+    return {title: (own or [UNKNOWN]) * len(polygon) for title, own in ends.items()}
 
 
 def _at(place: np.ndarray, radius: np.ndarray | float, size: int) -> dict[str, np.ndarray]:
@@ -97,7 +109,7 @@ def _web(names: Sequence[str], outer: float) -> list[Chart]:
     """Rings with their percentages, spokes, and the classes' names."""
     size, turn = len(names), np.linspace(0, 1, 121)
     rings = [pd.DataFrame({"ring": r, "place": turn, **_at(turn, r / _RINGS, 1)}) for r in range(1, _RINGS + 1)]
-    faint: Look = {"color": FAINT, "strokeWidth": 0.5, "opacity": 0.6}
+    faint: Look = {"color": FAINT, "strokeWidth": 0.5, "opacity": 0.6, "aria": False}
     ring = alt.Chart(table(pd.concat(rings))).mark_line(**faint).encode(x=_X, y=_Y, detail="ring:N", order="place:Q")
     marks = pd.DataFrame({"x": 0.0, "y": [r / _RINGS for r in range(1, _RINGS + 1)]})
     percents = marks.assign(text=[percent(outer * r / _RINGS, 0) for r in range(1, _RINGS + 1)])

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from classwise.core.errors import UserError
-from classwise.core.format import fixed
+from classwise.core.format import fixed, percent
 from classwise.show.figures.frames import Tables, by_model, tidy
 from classwise.show.figures.lines import apart
 from classwise.show.figures.style import (
@@ -26,6 +26,7 @@ from classwise.show.figures.style import (
     ordered,
     side_by_side,
     table,
+    with_tooltips,
 )
 from classwise.stats.correlation import correlation
 
@@ -50,17 +51,19 @@ def draw(data: pd.DataFrame, order: Sequence[str] | None = None) -> Chart:
         raise UserError("similarity compares pairs of different classes; the table pairs each class only with itself.")
     rho = correlation(pairs["cosine"].to_numpy(), pairs["share"].to_numpy())[0]
     title = "ρ is not defined" if np.isnan(rho) else f"ρ = {fixed(rho, 2)} over {len(pairs):,} ordered pairs"
-    return alt.hconcat(_matrix(pairs, names), _scatter(pairs).properties(title=title), spacing=24)
+    numbers = {"cosine": (fixed(value, 2) for value in pairs["cosine"]), "share": map(percent, pairs["share"])}
+    rows, tips = with_tooltips(pairs, {"true": pairs["true"], "predicted": pairs["predicted"], **numbers})
+    return alt.hconcat(_matrix(rows, names, tips), _scatter(rows, tips).properties(title=title), spacing=24)
 
 
-def _matrix(pairs: pd.DataFrame, names: list[str]) -> Chart:
+def _matrix(pairs: pd.DataFrame, names: list[str], tips: Look) -> Chart:
     side = min(_CELL * len(names), _SIDE)
     look: Look = {"labels": len(names) <= MOST_LABELS, "ticks": False, "domain": False, "labelOverlap": False}
     below, left = alt.Axis(labelAngle=label_angle(names), **look), alt.Axis(**look)
     base = alt.Chart(table(pairs), width=side, height=side).encode(
         x=alt.X("predicted:N", sort=names, scale=alt.Scale(domain=names), axis=below, title="predicted"),
         y=alt.Y("true:N", sort=names, scale=alt.Scale(domain=names), axis=left, title="true class"),
-        tooltip=_tooltip(),
+        **tips,
     )
     colour = alt.Color(
         "cosine:Q",
@@ -74,30 +77,25 @@ def _matrix(pairs: pd.DataFrame, names: list[str]) -> Chart:
     )
     dots = base.properties(data=table(pairs[pairs["share"] > _SEEN * pairs["share"].max()])).encode(size=size)
     # As encodings, since a legend omits outlines that are set on the mark.
-    circles = dots.mark_point(strokeWidth=0.7 if side < _SIDE else 0.4, opacity=1).encode(
+    circles = dots.mark_point(strokeWidth=0.7 if side < _SIDE else 0.4, opacity=1, aria=True).encode(
         fill=alt.value("white"), stroke=alt.value("black")
     )
-    return base.mark_rect().encode(color=colour) + circles
+    return base.mark_rect(aria=True).encode(color=colour) + circles
 
 
-def _scatter(pairs: pd.DataFrame) -> Chart:
+def _scatter(pairs: pd.DataFrame, tips: Look) -> Chart:
     x = alt.X("cosine:Q", title="cosine of the mean logits", scale=alt.Scale(zero=False))
     y = alt.Y("share:Q", title="share misclassified as the other class", axis=alt.Axis(format="%"))
     points = (
         alt.Chart(table(pairs), width=_SCATTER, height=_SCATTER)
-        .mark_point(filled=True, opacity=0.5, size=30 if len(pairs) < 500 else 6, color=PALETTE[0])
-        .encode(x=x, y=y, tooltip=_tooltip())
+        .mark_point(filled=True, opacity=0.5, size=30 if len(pairs) < 500 else 6, color=PALETTE[0], aria=True)
+        .encode(x=x, y=y, **tips)
     )
     top = pairs.nlargest(_NAMED_PAIRS, "share").sort_values("share", kind="stable")
     most = float(pairs["share"].max())
     places = apart(top["share"].to_numpy(), most * _LINE / _SCATTER, (0.0, most))
     named = alt.Chart(table(top.assign(pair=top["true"] + " → " + top["predicted"], share=places)))
     return points + named.mark_text(align="right", dx=-6, limit=_SCATTER).encode(x=x, y=y, text="pair:N")
-
-
-def _tooltip() -> list[str | alt.Tooltip]:
-    cosine = alt.Tooltip("cosine:Q", format=".2f")
-    return ["true:N", "predicted:N", cosine, alt.Tooltip("share:Q", format=".1%")]
 
 
 def from_study(studies: Mapping[str, Tables], model: str | None = None, order: tuple[str, ...] | None = None) -> Chart:

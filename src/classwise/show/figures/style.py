@@ -99,15 +99,37 @@ def table(frame: pd.DataFrame) -> alt.InlineData:
     return alt.InlineData(values=text, format=alt.JsonDataFormat(type="json"))
 
 
-def with_tooltips(frame: pd.DataFrame, texts: Mapping[str, Iterable[str]]) -> tuple[pd.DataFrame, Look]:
+def with_tooltips(
+    frame: pd.DataFrame, texts: Mapping[str, Iterable[str]], column: str = "tip"
+) -> tuple[pd.DataFrame, Look]:
     """The rows with texts by title, and the encodings that show them under the pointer and to screen readers.
 
-    Numbers come as text from `classwise.core.format`, so that a chart agrees with tables and sentences.
+    Numbers come as text from `classwise.core.format`, so that a chart agrees with tables and sentences. A page shows
+    texts of two or more titles, of marks with ``aria=True``.
+    column: what the new columns begin with, where marks of the same rows have different texts.
     """
-    columns = {f"tip_{place}": list(column) for place, column in enumerate(texts.values())}
+    columns = {f"{column}_{place}": list(own) for place, own in enumerate(texts.values())}
     label = ["; ".join(map(": ".join, zip(texts, row, strict=True))) for row in zip(*columns.values(), strict=True)]
-    tooltip = [alt.Tooltip(f"{column}:N", title=title) for column, title in zip(columns, texts, strict=True)]
-    return frame.assign(**columns, tip=label), {"tooltip": tooltip, "description": alt.Description("tip:N")}
+    tooltip = [alt.Tooltip(f"{name}:N", title=title) for name, title in zip(columns, texts, strict=True)]
+    shown = {"tooltip": tooltip, "description": alt.Description(f"{column}:N")}
+    return frame.assign(**columns, **{column: label}), shown
+
+
+def from_to(
+    frame: pd.DataFrame, by: Sequence[str], columns: Mapping[str, Callable[[float], str]]
+) -> dict[str, list[str]]:
+    """For the tooltip of a line, the same in all its rows: where each of the columns begins and ends.
+
+    by: columns that distinguish the lines. columns: how to write their values; the first is the one along the axis.
+    """
+    names = list(columns)
+    known = frame[names].where(frame[names].notna().all(axis=1))
+    lines = frame[list(by)].join(known).sort_values(names[0], kind="stable").groupby(list(by), sort=False)
+    first, last = (lines[names].transform(end).reindex(frame.index) for end in ("first", "last"))
+    return {
+        name: [f"from {write(a)} to {write(b)}" for a, b in zip(first[name], last[name], strict=True)]
+        for name, write in columns.items()
+    }
 
 
 def run_scale(runs: Sequence[str], values: Sequence[Any] = PALETTE) -> alt.Scale:

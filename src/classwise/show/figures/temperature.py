@@ -11,8 +11,9 @@ import altair as alt
 import pandas as pd
 
 from classwise.core.errors import UserError
+from classwise.core.format import interval, percent
 from classwise.show.figures.frames import Tables, by_model, tidy
-from classwise.show.figures.style import SHAPES, Chart, Look, run_legend, run_scale, table
+from classwise.show.figures.style import SHAPES, Chart, Look, from_to, run_legend, run_scale, table, with_tooltips
 
 _WIDTH, _HEIGHT = 300, 200
 _DASHES = ([1, 0], [5, 3])
@@ -39,20 +40,39 @@ def draw(data: pd.DataFrame) -> Chart:
     up: Look = {"title": "robust accuracy", "scale": alt.Scale(zero=False), "axis": alt.Axis(format="%", grid=True)}
     legend = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=200) if len(variants) > 1 else None
     shape = alt.Shape("model:N", scale=run_scale(models, SHAPES), legend=run_legend(models))
-    base = alt.Chart(table(frame)).encode(
+    rows, tips = with_tooltips(frame, _texts(frame))
+    rows, along = with_tooltips(rows, _line_texts(frame), column="tip_line")
+    base = alt.Chart(table(rows)).encode(
         x=alt.X("inv_temperature:Q", title="1/T", axis=axis, scale=scale),
         color=alt.Color("model:N", scale=run_scale(models), legend=run_legend(models)),
-        tooltip=["model:N", "variant:N", "inv_temperature:Q", alt.Tooltip("accuracy:Q", format=".1%")],
     )
     dash = alt.StrokeDash("variant:N", scale=alt.Scale(domain=variants, range=_DASHES[: len(variants)]), legend=legend)
     accuracy = alt.Y("accuracy:Q", **up)
     layers = [
-        base.mark_line(strokeWidth=1.8).encode(y=accuracy, strokeDash=dash),
-        base.mark_point(size=30, filled=True, opacity=1).encode(y=accuracy, shape=shape),
+        base.mark_line(strokeWidth=1.8, aria=True).encode(y=accuracy, strokeDash=dash, **along),
+        base.mark_point(size=30, filled=True, opacity=1, aria=True).encode(y=accuracy, shape=shape, **tips),
     ]
     if "low" in frame:
-        layers.append(base.mark_rule(opacity=0.5).encode(y=alt.Y("low:Q", **up), y2="high:Q"))
+        layers.append(base.mark_rule(opacity=0.5, aria=True).encode(y=alt.Y("low:Q", **up), y2="high:Q", **tips))
     return alt.layer(*layers, width=_WIDTH, height=_HEIGHT)
+
+
+def _texts(frame: pd.DataFrame) -> dict[str, list[str]]:
+    """The tooltips of points and intervals."""
+    texts = {"model": frame["model"].tolist(), "variant": frame["variant"].tolist()}
+    texts["1/T"] = [f"{value:g}" for value in frame["inv_temperature"]]
+    texts["robust accuracy"] = [percent(value) for value in frame["accuracy"]]
+    if "low" in frame:
+        texts["interval"] = [interval(*pair) for pair in zip(frame["low"], frame["high"], strict=True)]
+    return texts
+
+
+def _line_texts(frame: pd.DataFrame) -> dict[str, list[str]]:
+    """The tooltips of lines."""
+    lines = ("model", "variant")
+    ends = from_to(frame, lines, {"inv_temperature": "{:g}".format, "accuracy": percent})
+    titles = {"1/T": ends["inv_temperature"], "robust accuracy": ends["accuracy"]}
+    return {**{name: frame[name].tolist() for name in lines}, **titles}
 
 
 def from_study(studies: Mapping[str, Tables], model: str | None = None) -> Chart:

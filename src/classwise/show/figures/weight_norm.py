@@ -14,9 +14,9 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from classwise.core.format import fixed, level
+from classwise.core.format import fixed, interval, level, percent
 from classwise.show.figures.frames import Tables, by_model, tidy
-from classwise.show.figures.style import MOST_LABELS, Chart, table
+from classwise.show.figures.style import MOST_LABELS, Chart, table, with_tooltips
 from classwise.stats.correlation import correlation
 from classwise.stats.intervals import check_confidence
 
@@ -53,16 +53,18 @@ def _pair(frame: pd.DataFrame, title: list[str], measure: str) -> Chart:
     frame = frame.sort_values("accuracy", ascending=False, na_position="last", kind="stable")
     order = list(frame["class"])
     many = len(order) > MOST_LABELS
-    base = alt.Chart(table(frame), width=_WIDTH, height=_HEIGHT if many else alt.Step(_STEP)).encode(
-        tooltip=["class:N", alt.Tooltip("accuracy:Q", format=".1%"), alt.Tooltip("norm:Q", format=".4g")]
-    )
-    dots = base.mark_point(filled=True, opacity=1, size=14 if many else 30)
+    texts = {"class": order, measure: [percent(value) for value in frame["accuracy"]]}
+    if "low" in frame:
+        texts["interval"] = [interval(*pair) for pair in zip(frame["low"], frame["high"], strict=True)]
+    rows, tips = with_tooltips(frame, {**texts, "norm of the weights": map("{:.4g}".format, frame["norm"])})
+    base = alt.Chart(table(rows), width=_WIDTH, height=_HEIGHT if many else alt.Step(_STEP)).encode(**tips)
+    dots = base.mark_point(filled=True, opacity=1, size=14 if many else 30, aria=True)
     names, bare = _rows(order, named=not many), _rows(order, named=False)
     scale, axis = alt.Scale(zero=False, padding=6), alt.Axis(format="%", tickCount=4)
     accuracy, low = (alt.X(field, title=measure, axis=axis, scale=scale) for field in ("accuracy:Q", "low:Q"))
     left: Chart = dots.encode(x=accuracy, y=names, color=alt.value(_LEFT))
     if "low" in frame:
-        left = base.mark_rule(color=_LEFT).encode(x=low, x2="high:Q", y=names) + left
+        left = base.mark_rule(color=_LEFT, aria=True).encode(x=low, x2="high:Q", y=names) + left
     norm = alt.X("norm:Q", title="norm of the weights", axis=alt.Axis(tickCount=3), scale=scale)
     right = dots.encode(x=norm, y=bare, color=alt.value(_RIGHT), shape=alt.value("diamond"))
     return alt.hconcat(left, right, title=title, spacing=12)

@@ -9,16 +9,37 @@ function showTip(text, x, y) {
   (document.querySelector("dialog[open]") || document.body).append(tip); // what is modal covers everything else
 }
 
+// Where a mark is looked for: under the pointer and, as lines are thin and dashed, up to 3 pixels beside it.
+const AROUND = [[0, 0], ...[1, 2, 3].flatMap((far) => [[far, 0], [-far, 0], [0, far], [0, -far]])];
+
+// The label of the mark at a point of a chart, also of one that text covers; a shaded area gives way to what is near.
+function labelAt(chart, target, x, y) {
+  let area = null;
+  for (const [dx, dy] of AROUND) {
+    const found = document.elementsFromPoint(x + dx, y + dy);
+    for (const element of dx || dy ? found : [target, ...found]) {
+      const mark = chart.contains(element) && element.closest("[role=graphics-symbol][aria-label]");
+      const label = mark ? mark.getAttribute("aria-label") : "";
+      if (!label.includes("; ")) continue; // nothing, an axis or a legend
+      if (mark.getAttribute("aria-roledescription") !== "area mark") return label;
+      area = area || label;
+    }
+  }
+  return area;
+}
+
 function watchCharts() {
   const hide = () => (byId("tip").hidden = true);
   for (const kind of ["mousemove", "touchstart"]) {
     document.addEventListener(
       kind,
       (event) => {
-        const mark = event.target.closest && event.target.closest(".chart [role=graphics-symbol][aria-label]");
-        if (!mark || !mark.getAttribute("aria-label").includes("; ")) return event.target.closest && event.target.closest(".tipped") ? null : hide();
+        const over = (selector) => event.target.closest && event.target.closest(selector);
         const at = event.touches ? event.touches[0] : event;
-        showTip(mark.getAttribute("aria-label").replaceAll("; ", "\n"), at.clientX, at.clientY);
+        const chart = over(".chart");
+        const label = chart && labelAt(chart, event.target, at.clientX, at.clientY);
+        if (!label) return over(".tipped") ? null : hide();
+        showTip(label.replaceAll("; ", "\n"), at.clientX, at.clientY);
       },
       { passive: true },
     );

@@ -4,15 +4,46 @@ const LEAST_SHOWN = 8; // classes on each axis, at the closest
 const LETTER = 12; // pixels a name needs on an axis
 const NEAR = 9; // pixels around the pointer in which an error is found
 const GRAIN = 2.4; // pixels a lone error covers at least
+const REST = 150; // milliseconds without a movement after which the address is written
 
 // What is shown: the first column and row, and how many classes. Kept while only the attack changes.
 let mapWindow = null;
+
+// ---- the address: map=10.5,4,21.5
+
+const mapSize = (run, level) => (level === "group" ? run.rollup.names : run.classes).length;
+const isWindowOf = (size, number) => mapWindow && mapWindow.all === size && mapWindow.run === number;
+
+// What is shown, as text; none where that is everything, or no map.
+function mapAddress({ run: number, level }, run) {
+  const size = mapSize(run, level);
+  if (size <= MOST_CELLS || !isWindowOf(size, number) || mapWindow.span >= size) return "";
+  return [mapWindow.x, mapWindow.y, mapWindow.span].map((value) => Number(value.toFixed(2))).join();
+}
+
+// What the text says is shown; everything where it is not a part of this map.
+function readMapAddress(text, { run: number, level }, run) {
+  const size = mapSize(run, level);
+  const [x, y, span] = /^\d+(\.\d+)?(,\d+(\.\d+)?){2}$/.test(text) ? text.split(",").map(Number) : [0, 0, 0];
+  const inside = span >= Math.min(LEAST_SHOWN, size) && Math.max(x, y) + span <= size + 0.02; // it is rounded
+  mapWindow = { x: 0, y: 0, span: size, all: size, run: number, ...(inside ? { x, y, span } : {}) };
+  clampWindow();
+}
+
+let resting = null;
+
+// The map after it was moved. Browsers refuse an address that is written many times a second.
+function redrawMap(map) {
+  drawMap(map);
+  clearTimeout(resting);
+  resting = setTimeout(writeAddress, REST);
+}
 
 function confusionMap(table, peak, run, view, state) {
   const size = table.names.length;
   const order = table.order;
   const place = new Map(order.map((at, k) => [at, k]));
-  if (!mapWindow || mapWindow.all !== size || mapWindow.run !== state.run) mapWindow = { x: 0, y: 0, span: size, all: size, run: state.run };
+  if (!isWindowOf(size, state.run)) mapWindow = { x: 0, y: 0, span: size, all: size, run: state.run };
   const canvas = h("canvas", { role: "img", "aria-label": `Confusion of ${count(size)} classes under ${view.attack}; the list beside it has its largest entries.` });
   const area = h(
     "div",
@@ -21,7 +52,7 @@ function confusionMap(table, peak, run, view, state) {
   );
   const map = { table, order, place, size, peak, run, canvas, area, cursor: null };
   const open = (error) => error && openCell(run, view, table, error, state);
-  const button = (text, label, act) => h("button", { type: "button", class: "quiet", "aria-label": label, onclick: () => (act(), drawMap(map)) }, text);
+  const button = (text, label, act) => h("button", { type: "button", class: "quiet", "aria-label": label, onclick: () => (act(), redrawMap(map)) }, text);
   const buttons = h(
     "div",
     { class: "zoom" },
@@ -231,7 +262,7 @@ function listenToMap(map, open) {
       Object.assign(mapWindow, { x: drag.from.x - dx / cell, y: drag.from.y - dy / cell });
       clampWindow();
       byId("tip").hidden = true;
-      return drawMap(map);
+      return redrawMap(map);
     }
     const error = errorAt(map, event);
     canvas.style.cursor = error ? "pointer" : mapWindow.span < mapWindow.all ? "grab" : "default";
@@ -244,14 +275,14 @@ function listenToMap(map, open) {
     drag = null;
   });
   canvas.addEventListener("pointerleave", () => (byId("tip").hidden = true));
-  canvas.addEventListener("dblclick", (event) => (zoomMap(map, 0.5, inClasses(event)), drawMap(map)));
+  canvas.addEventListener("dblclick", (event) => (zoomMap(map, 0.5, inClasses(event)), redrawMap(map)));
   canvas.addEventListener(
     "wheel",
     (event) => {
       if (!event.ctrlKey && !event.metaKey) return; // the wheel alone moves the page
       event.preventDefault();
       zoomMap(map, event.deltaY < 0 ? 0.8 : 1.25, inClasses(event));
-      drawMap(map);
+      redrawMap(map);
     },
     { passive: false },
   );
@@ -267,6 +298,6 @@ function listenToMap(map, open) {
     else if (event.key === "Enter") return open(map.cursor);
     else return;
     event.preventDefault();
-    drawMap(map);
+    redrawMap(map);
   });
 }

@@ -19,7 +19,7 @@ const state = {
 
 // ---- the address: #run=wat&attack=pgd-20&sort=n&order=down&class=cat
 
-const KEYS = ["run", "attack", "level", "sort", "order", "find", "ends", "most", "errors", "class", "cell"];
+const KEYS = ["run", "attack", "level", "sort", "order", "find", "ends", "most", "errors", "map", "class", "cell"];
 
 function addressOf() {
   const run = DATA.runs[state.run];
@@ -34,6 +34,7 @@ function addressOf() {
     ends: state.ends === usual.ends ? "" : state.ends,
     most: state.most === usual.most ? "" : String(state.most),
     errors: state.errorsOf,
+    map: mapAddress(state, run),
     class: state.shownClass || "",
     cell: state.shownCell || "",
   };
@@ -65,6 +66,7 @@ function readAddress() {
   state.ends = ["all", "weakest", "strongest", "both"].includes(found.get("ends")) ? found.get("ends") : usual.ends;
   state.most = Math.max(1, Number(found.get("most")) || usual.most);
   state.errorsOf = found.get("errors") || "";
+  readMapAddress(found.get("map") || "", state, run);
   state.shownClass = run.slugs.includes(found.get("class")) ? found.get("class") : null;
   state.shownCell = found.get("cell");
 }

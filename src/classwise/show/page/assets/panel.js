@@ -88,7 +88,8 @@ function curveOf(run, place, name) {
   const ends = [];
   for (const { curve } of own.slice(0, 1)) {
     const points = curve.eps.map((eps, k) => [x(eps), y(curve.all[k])]);
-    drawing.append(s("polyline", { class: "everyone", points: points.map((p) => p.join()).join(" ") }));
+    const mark = `class: all images; ${alongText(curve.text, curve.all)}`;
+    drawing.append(s("polyline", { class: "everyone", points: points.map((p) => p.join()).join(" "), ...labelled(mark) }));
     ends.push({ y: points.at(-1)[1], text: "all images" });
   }
   for (const line of lines) drawing.append(...curveLine(line, run, name, lines.length > 1, x, y, ends));
@@ -100,6 +101,10 @@ function curveOf(run, place, name) {
   );
 }
 
+// The tooltip of a mark.
+const labelled = (text) => ({ role: "graphics-symbol", "aria-label": text });
+const alongText = (radii, shares) => `ε: from ${radii[0]} to ${radii.at(-1)}; robust: from ${percent(shares[0])} to ${percent(shares.at(-1))}`;
+
 // A line with its points and, of the run that is shown, the intervals. What is not known is left out.
 function curveLine({ run, number, at, curve }, shown, name, several, x, y, ends) {
   const there = curve.eps.map((_, k) => k).filter((k) => known(curve.accuracy[k][at]));
@@ -107,14 +112,14 @@ function curveLine({ run, number, at, curve }, shown, name, several, x, y, ends)
   const hue = several ? hueOf(number) : hueOf(at);
   const place = (k) => [x(curve.eps[k]), y(curve.accuracy[k][at])];
   const text = run.curves.length > 1 ? `${run.name}, ${curve.family}` : run.name;
+  const about = `class: ${name}; run: ${text}`;
+  const mark = (k) => labelled(`${about}; ε: ${curve.text[k]}; robust: ${percent(curve.accuracy[k][at])}`);
+  const along = alongText(there.map((k) => curve.text[k]), there.map((k) => curve.accuracy[k][at]));
   const parts = [];
   if (run === shown)
-    for (const k of there) parts.push(s("line", { class: `reach ${hue}`, x1: place(k)[0], x2: place(k)[0], y1: y(curve.low[k][at]), y2: y(curve.high[k][at]) }));
-  parts.push(s("polyline", { class: `path ${hue}`, points: there.map((k) => place(k).join()).join(" ") }));
-  for (const k of there) {
-    const mark = `class: ${name}; run: ${text}; ε: ${curve.text[k]}; robust: ${percent(curve.accuracy[k][at])}`;
-    parts.push(s("circle", { class: `point ${hue}`, cx: place(k)[0], cy: place(k)[1], r: 4, role: "graphics-symbol", "aria-label": mark }));
-  }
+    for (const k of there) parts.push(s("line", { class: `reach ${hue}`, x1: place(k)[0], x2: place(k)[0], y1: y(curve.low[k][at]), y2: y(curve.high[k][at]), ...mark(k) }));
+  parts.push(s("polyline", { class: `path ${hue}`, points: there.map((k) => place(k).join()).join(" "), ...labelled(`${about}; ${along}`) }));
+  for (const k of there) parts.push(s("circle", { class: `point ${hue}`, cx: place(k)[0], cy: place(k)[1], r: 4, ...mark(k) }));
   ends.push({ y: place(there.at(-1))[1], text: several ? text : name });
   return parts;
 }
