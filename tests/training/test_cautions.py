@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from classwise.training import recipe
-from classwise.training.cautions import cautions, flipped, without_signal
+from classwise.training.cautions import cautions, flipped, undertrained, without_signal
 from for_each import for_each
 
 SIGNS = ("stop", "keep right", "turn-left", "speed limit (30km/h)", "bright", "leftovers", "yield")
@@ -74,3 +74,13 @@ def test_nothing_is_said_where_the_worst_class_could_select() -> None:
     assert not without_signal(rows((0, 0.5), (0.1, 0.2)), "worst", 2)
     assert not without_signal(rows((0, 0.5), (0, 0.2)), "average", 1)
     assert not without_signal(pd.DataFrame({"epoch": [1]}), "worst", 1)
+
+
+def test_an_epoch_that_was_selected_early_for_its_worst_class_is_remarked_on() -> None:
+    history = pd.DataFrame({"epoch": [4, 11, 12], "worst": [0.138, 0.126, 0.116], "robust": [0.249, 0.354, 0.363]})
+    (sentence,) = undertrained(history, "worst", 4)
+    assert "Epoch 4 was selected for its worst class, 13.8% with an average of 24.9%; epoch 12 has 11.6%" in sentence
+    assert sentence.endswith("With validate.select = average that one is selected.")
+    assert not undertrained(history, "worst", 11)
+    assert not undertrained(history, "average", 12)
+    assert not undertrained(pd.DataFrame({"epoch": [1]}), "worst", 1)

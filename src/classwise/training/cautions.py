@@ -22,6 +22,7 @@ from classwise.training.awp import parse as parse_awp
 from classwise.training.recipe import Recipe
 
 _MOST = 5  # classes named
+_BEHIND = 0.05  # of the average, that is worth a remark
 #: Names of classes that a mirrored image may leave: a side, a single digit or letter, a number with a unit of speed.
 _SIDED = re.compile(r"(?<![a-z])(left|right)(?![a-z])|^[a-z0-9]$|(limit|speed|km|mph).*\d|\d.*(limit|speed|km|mph)")
 
@@ -100,4 +101,19 @@ def without_signal(rows: pd.DataFrame, rule: str, best_epoch: int) -> list[str]:
     return [
         "The worst class was at 0% on the held-out images after every epoch, so it could not select the best one; "
         f"{how}. Train longer, from robust weights, or at a smaller eps, or hold more images out."
+    ]
+
+
+def undertrained(rows: pd.DataFrame, rule: str, best_epoch: int) -> list[str]:
+    """A sentence where an epoch was selected by its worst class although its average is far below that of another: the
+    classes change places from epoch to epoch while the rate is high, and by chance the lowest may be high early."""
+    if rule != "worst" or not {"worst", "robust"} <= {*rows} or rows["robust"].dropna().empty:
+        return []
+    own, best = rows.loc[rows["epoch"] == best_epoch].iloc[0], rows.loc[rows["robust"].idxmax()]
+    if not own["robust"] < best["robust"] - _BEHIND:
+        return []
+    return [
+        f"Epoch {best_epoch} was selected for its worst class, {percent(own['worst'])} with an average of "
+        f"{percent(own['robust'])}; epoch {best['epoch']:.0f} has {percent(best['worst'])} with an average of "
+        f"{percent(best['robust'])}. With validate.select = average that one is selected."
     ]

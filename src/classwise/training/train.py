@@ -35,7 +35,7 @@ from classwise.results.audit_result import Audit
 from classwise.results.training_result import TrainingResult
 from classwise.training import choices, recipe
 from classwise.training.audit_command import audit_command, audit_data
-from classwise.training.cautions import cautions, idle, without_signal
+from classwise.training.cautions import cautions, idle, undertrained, without_signal
 from classwise.training.choices import Choice
 from classwise.training.loop import fit
 from classwise.training.options import SETTINGS, Options, TrainSettings
@@ -203,7 +203,8 @@ class Trained:
         if not methods.knows(settings["method"]["name"]):  # a class that was only given in Python
             return early
         made = recipe.build(settings)
-        selected = without_signal(self.history, made.validate.select, stored["best_epoch"])
+        choice = self.history, made.validate.select, stored["best_epoch"]
+        selected = (*without_signal(*choice), *undertrained(*choice))
         return (*early, *idle(made), *selected, *made.method.remarks(stored["state"]))
 
     def show(self) -> None:
