@@ -109,7 +109,7 @@ def undertrained(rows: pd.DataFrame, rule: str, best_epoch: int) -> list[str]:
     classes change places from epoch to epoch while the rate is high, and by chance the lowest may be high early."""
     if rule != "worst" or not {"worst", "robust"} <= {*rows} or rows["robust"].dropna().empty:
         return []
-    own, best = rows.loc[rows["epoch"] == best_epoch].iloc[0], rows.loc[rows["robust"].idxmax()]
+    own, best = rows.loc[rows["epoch"] == best_epoch].iloc[0], rows.iloc[int(np.nanargmax(rows["robust"]))]
     if not own["robust"] < best["robust"] - _BEHIND:
         return []
     return [
