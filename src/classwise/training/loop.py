@@ -76,7 +76,7 @@ def fit(training: Training, state: TrainingState, display: ProgressDisplay) -> T
     train_step, recipe = training.train_step, training.train_step.recipe
     method, epochs, profile = recipe.method, recipe.train.epochs, train_step.profile
     with interruptible() as stop:
-        if (method.validates_first or recipe.validate.first) and state.epoch == state.step == 0:
+        if recipe.validates_first and state.epoch == state.step == 0:
             state.method_state = method.update(
                 state.method_state, None, _validate(training, train_step.model, display), 0
             )

@@ -57,6 +57,12 @@ class Recipe:
                 "data.validation to a number of examples per class, or validate.select to last."
             )
 
+    @property
+    def validates_first(self) -> bool:
+        """Whether the held-out images are attacked before the first epoch, for the method's state."""
+        reads = type(self.method).update is not Method.update
+        return self.method.validates_first or (self.validate.first and reads)
+
     def settings(self) -> dict[str, Any]:
         """The whole recipe as nested plain values, defaults included, but for teachers that are none."""
         parts = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "method"}

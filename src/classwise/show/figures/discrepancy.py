@@ -85,7 +85,8 @@ def _panel(rows: pd.DataFrame, order: list[str], scale: alt.Scale, first: bool, 
         "axis": axis,
         "scale": scale,
     }
-    shown, tips = with_tooltips(*_texts(rows[rows["class"].isin(order)]))
+    kept = rows[rows["class"].isin(order)]
+    shown, tips = with_tooltips(kept, _texts(kept))
     base = alt.Chart(table(shown), width=_WIDTH, height=alt.Step(_STEP)).encode(**tips)
     sign = alt.condition("datum.accuracy_off < 0", alt.value(_BELOW), alt.value(_ABOVE))
     chart: Chart = base.mark_bar(aria=True).encode(x=alt.X("accuracy_off:Q", **where), y=y, color=sign)
@@ -94,12 +95,12 @@ def _panel(rows: pd.DataFrame, order: list[str], scale: alt.Scale, first: bool, 
     return chart.properties(title=_title(rows))
 
 
-def _texts(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, list[str]]]:
-    """The rows, and the texts of their tooltips."""
+def _texts(rows: pd.DataFrame) -> dict[str, list[str]]:
+    """The texts of tooltips."""
     texts = {"class": rows["class"].tolist(), "accuracy": [percent(value) for value in rows["accuracy"]]}
     if "low" in rows:
         texts["interval"] = [interval(*pair) for pair in zip(rows["low"], rows["high"], strict=True)]
-    return rows, {**texts, "points from the average": [fixed(off, 1, signed=True) for off in rows["accuracy_off"]]}
+    return {**texts, "points from the average": [fixed(off, 1, signed=True) for off in rows["accuracy_off"]]}
 
 
 def _title(rows: pd.DataFrame) -> alt.Title:

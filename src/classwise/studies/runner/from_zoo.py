@@ -19,7 +19,7 @@ from classwise.training import recipe
 from classwise.zoo.matching import find, find_audit
 
 _BEST = f"/{TrainingFolder.best}"
-_AUDITS = "/audits/"  # between the name of a model and that of an audit of it
+_AUDITS = "audits/"  # the folder of a model's audits
 
 
 def in_zoo(graph: Graph) -> dict[str, str]:
@@ -93,12 +93,17 @@ def _named(change: str, found: Mapping[str, str]) -> str:
 def _copy(into: Path, zoo: Zoo, name: str) -> float:
     """Copy the files of a model, or of an audit of it, config.toml last: without it the copy is unfinished, and is made
     again. What they took, in seconds."""
-    model, slash, audit = name.partition(_AUDITS)
-    entry, below = zoo.entry(model), f"{_AUDITS}{audit}/".lstrip("/") if slash else ""
-    files = [file for file in entry.files if (file.startswith(below) if slash else "/" not in file and file != ENTRY)]
+    model, _, audit = name.partition(f"/{_AUDITS}")
+    entry = zoo.entry(model)
+    if audit:
+        folder = f"{_AUDITS}{audit}"
+        files = [file for file in entry.files if file.startswith(f"{folder}/")]
+        seconds = next(own["seconds"] for own in entry.about["audits"] if own["folder"] == folder)
+    else:
+        folder = ""
+        files = [file for file in entry.files if "/" not in file and file != ENTRY]
+        seconds = entry.about.get("cost", {}).get("training_seconds", 0.0)
     for file in sorted(files, key=lambda file: file.endswith(RunFolder.config_file.name)):
-        with atomic_write(into / file.removeprefix(below)) as handle:
+        with atomic_write(into / file.removeprefix(f"{folder}/")) as handle:
             handle.write(zoo.file(model, file).read_bytes())
-    if not slash:
-        return float(entry.about.get("cost", {}).get("training_seconds", 0.0))
-    return next(float(own["seconds"]) for own in entry.about["audits"] if f"{own['folder']}/" == below)
+    return float(seconds)

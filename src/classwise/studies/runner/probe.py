@@ -151,9 +151,7 @@ def _epoch_seconds(training: Training, phase: PhaseData, state: Any, epoch: int,
 def _validations(training: Training) -> int:
     """How often the held-out images are attacked."""
     chosen, averaging = training.train_step.recipe, training.averaging
-    often = math.ceil(chosen.train.epochs / chosen.validate.every) + (
-        chosen.method.validates_first or chosen.validate.first
-    )
+    often = math.ceil(chosen.train.epochs / chosen.validate.every) + chosen.validates_first
     return often + (chosen.train.epochs if averaging is not None and averaging.validates else 0)
 
 
