@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,25 @@ def test_in_this_process_jobs_are_told_as_they_finish(tmp_path: Path) -> None:
     assert [name for name, _ in seen] == ["a", "b", "c"]
     assert {pid for name in "abc" for pid, _ in calls(workspace, name)} == {str(os.getpid())}
     assert run(workspace, Resources()) == []
+
+
+def test_what_can_start_first_in_the_study_starts_first(tmp_path: Path) -> None:
+    workspace = desk_of(tmp_path, errand("a"), errand("z", after="{a}"), errand("b"), errand("y", after="{b}"))
+    assert list(workspace.graph.jobs) == ["a", "z", "b", "y"]
+    assert run(workspace, Resources()) == ["a", "z", "b", "y"]  # not a, b, z, y: what a study begins it ends
+
+
+def test_no_more_than_asked_for_are_submitted_at_once(tmp_path: Path) -> None:
+    workspace = desk_of(tmp_path, errand("a"), errand("z", after="{a}"), errand("b"), errand("c"))
+    futures: list[Future[str | None]] = []
+    with ThreadPoolExecutor(1) as pool:
+
+        def submit(name: str) -> Future[str | None]:
+            assert sum(not future.done() for future in futures) < 1
+            futures.append(pool.submit(time.sleep, 0.02))
+            return futures[-1]
+
+        assert list(drive(workspace, submit, 1)) == ["a", "z", "b", "c"]
 
 
 @pytest.mark.slow

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import heapq
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeAlias
@@ -70,25 +70,28 @@ def _all(futures: Sequence[Future]) -> Future:
     return whole
 
 
-def drive(workspace: Workspace, submit: Submit) -> Iterator[str]:
+def drive(workspace: Workspace, submit: Submit, at_once: int | None = None) -> Iterator[str]:
     """Run every job after those it needs, and yield the name of each finished one.
 
     A job that fails blocks only those that need it; failures are reported when nothing more can be done.
+    at_once: how many are submitted at a time, each time the first of the study that can start; by default all that can.
     """
+    place = {name: number for number, name in enumerate(workspace.graph.jobs)}
     over = [job.name for job in workspace.graph if workspace.finished(job) is not None]
     order = workspace.graph.waiting(over)
-    ready: deque[str] = deque()
+    ready: list[tuple[int, str]] = []
     running: dict[Future, str] = {}
     failed: dict[str, str] = {}
     while True:
-        ready.extend(order.get_ready())
-        if ready:
-            name = ready.popleft()
+        for name in order.get_ready():
+            heapq.heappush(ready, (place[name], name))
+        if ready and (at_once is None or len(running) < at_once):
+            _, name = heapq.heappop(ready)
             running[submit(name)] = name
         elif not running:
             break
         # An engine may run the job while it is submitted: report what is finished before the next begins.
-        patience = 0 if ready else None
+        patience = 0 if ready and (at_once is None or len(running) < at_once) else None
         finished, _ = concurrent.futures.wait(running, patience, return_when=concurrent.futures.FIRST_COMPLETED)
         for future in finished:
             name = running.pop(future)

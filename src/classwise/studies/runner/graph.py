@@ -115,7 +115,7 @@ class DeriveJob(StudyJob):
 
 @dataclass(frozen=True)
 class Graph:
-    """Jobs by name, in an order in which they can be done."""
+    """Jobs by name, in an order in which they can be done: that of the study, each after those it needs."""
 
     jobs: Mapping[str, StudyJob]
 
@@ -129,11 +129,21 @@ class Graph:
         for job in found.values():
             for name in job.after - found.keys():
                 raise unknown(f"job needed by {job.name}", name, found)
-        order = graphlib.TopologicalSorter({name: sorted(job.after) for name, job in found.items()})
         try:
-            return cls({name: found[name] for name in order.static_order()})
+            graphlib.TopologicalSorter({name: sorted(job.after) for name, job in found.items()}).prepare()
         except graphlib.CycleError as error:
             raise UserError(f"these jobs wait for each other: {' -> '.join(error.args[1])}.") from None
+        placed: dict[str, StudyJob] = {}
+
+        def place(name: str) -> None:
+            for needed in sorted(found[name].after - placed.keys()):
+                place(needed)
+            placed[name] = found[name]
+
+        for name in found:
+            if name not in placed:
+                place(name)
+        return cls(placed)
 
     def __iter__(self) -> Iterator[StudyJob]:
         return iter(self.jobs.values())

@@ -123,8 +123,10 @@ def run(
             _adopt(workspace, name, Path(given))
         _use_zoo(workspace, zoo, say or (lambda sentence: None))
         over = sum(workspace.finished(job) is not None for job in workspace.graph)
-        with engine(engine_spec, workspace, resources or Resources(), shards) as submit:
-            for number, name in enumerate(drive(workspace, submit), over + 1):
+        resources = resources or Resources()
+        at_once = resources.jobs if engine_spec == "local" else None  # a cluster has a queue of its own
+        with engine(engine_spec, workspace, resources, shards) as submit:
+            for number, name in enumerate(drive(workspace, submit, at_once), over + 1):
                 if watch is not None:
                     watch(name, number, len(workspace.graph))
         result = study.result(Done(workspace))
