@@ -142,7 +142,7 @@ class TestStudy:
         said: list[str] = []
         chosen = studies.parse("weight-norm", options)
         studies.run(chosen, tmp_path / "out", say=said.append)
-        assert said == [f"base is not trained: the zoo has it as zoo:{NAME} (--no-zoo trains it)."]
+        assert said == [f"base: using zoo:{NAME} (--no-zoo trains it instead)."]
         assert f"- from the zoo: `base=zoo:{NAME}`" in (tmp_path / "out" / "study.md").read_text()
         again: list[str] = []
         studies.run(chosen, tmp_path / "out", say=again.append)

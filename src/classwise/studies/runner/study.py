@@ -149,8 +149,8 @@ def _use_zoo(workspace: Workspace, wanted: bool, say: Callable[[str], None]) -> 
         from_zoo.refuse(workspace, from_zoo.taken(workspace))
         return
     for name, entry in from_zoo.take(workspace, from_zoo.in_zoo(workspace.graph)).items():
-        done, does = ("trained", "trains") if isinstance(workspace.graph.jobs[name], TrainJob) else ("run", "runs")
-        say(f"{name} is not {done}: the zoo has it as {PREFIX}{entry} (--no-zoo {does} it).")
+        does = "trains" if isinstance(workspace.graph.jobs[name], TrainJob) else "runs"
+        say(f"{name}: using {PREFIX}{entry} (--no-zoo {does} it instead).")
 
 
 def check_given(workspace: Workspace, name: str, given: Path) -> None:
