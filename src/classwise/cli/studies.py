@@ -211,9 +211,10 @@ def _show(result: StudyResult, folder: Path) -> None:
     if result.claims:
         console.print()
     for claim in result.claims:
+        needs = f"; would decide it: {claim.needs}" if claim.needs else ""
         console.print(
             f"[{styles.get(claim.verdict, 'yellow')}]{claim.verdict}[/]: {escape(claim.text)} "
-            f"[dim]{escape(claim.numbers)} ({escape(claim.source)}; test: {escape(claim.test)})[/]",
+            f"[dim]{escape(claim.numbers)} ({escape(claim.source)}; test: {escape(claim.test)}{escape(needs)})[/]",
             soft_wrap=True,
         )
     page = study_page.build(folder, StudyFolder(folder).html)

@@ -6,6 +6,7 @@ import ast
 import math
 from collections.abc import Callable
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
@@ -96,6 +97,33 @@ def test_several_rulings_make_one() -> None:
     assert undecided("no superclasses") == Ruling("not decided here", "none: no superclasses")
 
 
+def test_what_is_not_decided_says_how_many_would_decide_it() -> None:
+    """An effect of a standard error at 20 images: (1.960 + 0.842)² = 7.85 times as many find it with 80% power."""
+    one_error = above(1 - 1.959964, 1 + 1.959964)
+    assert one_error.needs == "about 160 images of each class"
+    assert above(11 - 1.959964, 11 + 1.959964, 10).needs == one_error.needs
+    assert falls_short(9 - 1.959964, 9 + 1.959964, 10, test="interval", sample=ENOUGH).needs == one_error.needs
+    p = NormalDist().cdf(-1)
+    for found in (tails(p, 1 - p, test="ranks", sample=ENOUGH), tails(1 - p, p, test="ranks", sample=ENOUGH)):
+        assert found.needs == one_error.needs
+    assert omnibus(p, test="χ²", sample=ENOUGH).needs == "about 130 images of each class"  # (1.645 + 0.842)² = 6.18
+    ranks = tails(p, 1 - p, test="ranks", sample=(ENOUGH, classes(10)))
+    assert ranks.needs == "about 79 classes"  # not images, of which more do not help
+    assert tails(p, 1 - p, test="t", sample=ENOUGH, needs="about 7 seeds").needs == "about 7 seeds"
+    assert UNKNOWN.needs == "more than 100 times as many images of each class"  # no effect at all
+    assert not any(own.needs for own in (HELD, FAILED, FEW, undecided("no data"), above(math.nan, math.nan)))
+    assert above(-1, math.inf).needs == ""
+
+
+def test_of_several_the_hardest_to_decide_says_how_many_and_of_alternatives_the_easiest() -> None:
+    near, far = above(-1, 3), above(-2, 3)
+    assert near.factor < far.factor
+    assert all_held(HELD, near, far).needs == agree(near, far).needs == given(HELD, far).needs == far.needs
+    assert either(near, far).needs == either(far, near).needs == near.needs
+    assert all_held(near, FAILED).needs == agree(HELD, FAILED).needs == ""
+    assert contrary(near).needs == near.needs
+
+
 def test_no_study_writes_a_verdict_itself() -> None:
     """Outside the rule's own file no study names a deciding verdict, nor makes a ruling by hand."""
     folder = Path(studies.__file__).parent
@@ -114,7 +142,7 @@ def test_a_claim_takes_no_verdict_without_a_test() -> None:
         Claim("benz2020", "It holds.", "held", "")  # type: ignore[arg-type]
     assert Claim("benz2020", "It holds.", HELD, "1 to 2").to_dict() == {
         "source": "benz2020", "text": "It holds.", "verdict": "held", "numbers": "1 to 2",
-        "test": "interval, two-sided 5%", "sample": str(ENOUGH),
+        "test": "interval, two-sided 5%", "sample": str(ENOUGH), "needs": "",
     }  # fmt: skip
 
 

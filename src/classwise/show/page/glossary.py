@@ -47,6 +47,13 @@ TERMS = (
         ("study",),
     ),
     Term(
+        "needs",
+        "would decide it",
+        "How many of what the test counts would decide the claim with a probability of 80%, if the effect is as large "
+        "as it was measured. An effect near zero needs many: then there may be none.",
+        ("study",),
+    ),
+    Term(
         "source",
         "source",
         "The paper and the table or figure in it that says so, such as tian2021:table1; a protocol is a claim of the "

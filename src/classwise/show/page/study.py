@@ -142,9 +142,9 @@ def _numbers(found: StoredStudy) -> list[tuple[str, str, str]]:
 
 
 def _claim(claim: Mapping[str, str]) -> dict[str, Any]:
-    """A claim as the template shows it; one of an earlier version has no sample."""
+    """A claim as the template shows it; one of an earlier version has no sample, nor what would decide it."""
     kinds = dict(zip(DECIDED, ("held", "failed"), strict=True))
-    rows = {"evidence": "numbers", "test": "test", "sample": "sample", "source": "source"}
+    rows = {"evidence": "numbers", "test": "test", "sample": "sample", "would decide it": "needs", "source": "source"}
     return {
         "text": claim["text"],
         "verdict": claim["verdict"],

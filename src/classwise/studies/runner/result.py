@@ -53,8 +53,14 @@ class Claim:
     def sample(self) -> str:
         return self.ruling.sample
 
+    @property
+    def needs(self) -> str:
+        """How many would decide it, where it is not decided."""
+        return self.ruling.needs
+
     def to_dict(self) -> dict[str, str]:
-        return {name: getattr(self, name) for name in ("source", "text", "verdict", "numbers", "test", "sample")}
+        names = ("source", "text", "verdict", "numbers", "test", "sample", "needs")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@
 A study passes the numbers of a test, never a verdict: `exceeds` and `falls_short` take an interval, `tails` the
 p-values of both directions, `omnibus` the p-value of a test without direction. `all_held`, `agree`, `given`, `either`
 and `contrary` make one ruling of several. The two directions of a test share the level: each has half of it.
+
+What is not decided comes with the size that would decide it with a probability of 80%, if the effect is as large as
+measured. A test statistic z grows with the square root of the sample n, so that size is n·((z_α + z_0.8)/z)².
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 from typing import Literal, TypeAlias
 
 from classwise.core.format import percent
@@ -28,6 +32,9 @@ LEVEL = 0.05
 IMAGES = 20
 #: Classes, or models, below which no permutation is as rare as LEVEL / 2: of 4 it is 1/24, of 5 it is 1/120.
 CLASSES = 5
+
+_POWER = 0.8  # of the size that would decide a claim
+_FAR = 100.0  # times as many: beyond that the size is no more than a guess
 
 _CONTRARY: dict[Verdict, Verdict] = {"held": "did not hold", "did not hold": "held"}
 
@@ -51,11 +58,16 @@ Samples: TypeAlias = "Sample | Sequence[Sample]"
 
 @dataclass(frozen=True)
 class Ruling:
-    """A verdict, the test it rests on, and how many of what it counted; made by the functions of this module alone."""
+    """A verdict, the test it rests on, and how many of what it counted; made by the functions of this module alone.
+
+    needs: how many would decide what is not decided. factor: how many times as many that are as there were.
+    """
 
     verdict: Verdict
     test: str
     sample: str = ""
+    needs: str = ""
+    factor: float = field(default=math.nan, compare=False, repr=False)
 
     @property
     def held(self) -> bool:
@@ -77,7 +89,9 @@ def exceeds(low: float, high: float, threshold: float = 0.0, *, test: str, sampl
     verdict: Verdict = "held" if low > threshold else "did not hold" if high < threshold else "not decided here"
     if math.isnan(low) or math.isnan(high):
         verdict, test = "not decided here", f"{test}, which has no interval here"
-    return _ruling(verdict, f"{test}, two-sided {percent(LEVEL, 0)}", sample)
+    z = _quantile(1 - LEVEL / 2)
+    effect = z * abs((low + high) / 2 - threshold) / ((high - low) / 2) if high > low else math.nan
+    return _ruling(verdict, f"{test}, two-sided {percent(LEVEL, 0)}", sample, z, effect)
 
 
 def falls_short(low: float, high: float, threshold: float = 0.0, *, test: str, sample: Samples) -> Ruling:
@@ -85,16 +99,20 @@ def falls_short(low: float, high: float, threshold: float = 0.0, *, test: str, s
     return exceeds(-high, -low, -threshold, test=test, sample=sample)
 
 
-def tails(p: float, p_contrary: float, *, test: str, sample: Samples) -> Ruling:
-    """By the one-sided p-values of the claim's direction and of the other one."""
+def tails(p: float, p_contrary: float, *, test: str, sample: Samples, needs: str = "") -> Ruling:
+    """By the one-sided p-values of the claim's direction and of the other one. needs: what would decide it, where that
+    is known better than from the size of the sample."""
     half = LEVEL / 2
     verdict: Verdict = "held" if p <= half else "did not hold" if p_contrary <= half else "not decided here"
-    return _ruling(verdict, f"{test}, two-sided {percent(LEVEL, 0)}", sample)
+    effect = _quantile(1 - min(p, p_contrary))
+    found = _ruling(verdict, f"{test}, two-sided {percent(LEVEL, 0)}", sample, _quantile(1 - half), effect)
+    return replace(found, needs=needs) if needs and found.needs else found
 
 
 def omnibus(p: float, *, test: str, sample: Samples) -> Ruling:
     """By a p-value that is small if the claim is true and says nothing otherwise."""
-    return _ruling("held" if p <= LEVEL else "not decided here", f"{test}, {percent(LEVEL, 0)}", sample)
+    verdict: Verdict = "held" if p <= LEVEL else "not decided here"
+    return _ruling(verdict, f"{test}, {percent(LEVEL, 0)}", sample, _quantile(1 - LEVEL), _quantile(1 - p))
 
 
 def undecided(reason: str) -> Ruling:
@@ -125,7 +143,10 @@ def either(for_it: Ruling, against_it: Ruling) -> Ruling:
     """Of a claim with one test for it and another for its contrary, which decides if the first does not."""
     if for_it.held:
         return for_it
-    return contrary(against_it) if against_it.held else _open([for_it, against_it])
+    if against_it.held:
+        return contrary(against_it)
+    easier = min((own for own in (for_it, against_it) if own.needs), key=lambda own: own.factor, default=for_it)
+    return replace(_open([for_it, against_it]), needs=easier.needs, factor=easier.factor)
 
 
 def contrary(ruling: Ruling) -> Ruling:
@@ -133,13 +154,35 @@ def contrary(ruling: Ruling) -> Ruling:
     return replace(ruling, verdict=_CONTRARY.get(ruling.verdict, ruling.verdict))
 
 
-def _ruling(verdict: Verdict, test: str, sample: Samples) -> Ruling:
+def _ruling(verdict: Verdict, test: str, sample: Samples, z: float, effect: float) -> Ruling:
+    """z: what the test statistic must reach. effect: what it is, as a quantile of the normal distribution."""
     samples = [sample] if isinstance(sample, Sample) else sample
     counted = ", ".join(map(str, samples))
     for own in samples:
         if own.have < own.need:
             return Ruling(own.verdict, f"{test}: {own}, {own.need} are needed", counted)
-    return Ruling(verdict, test, counted)
+    if verdict != "not decided here" or math.isnan(effect):
+        return Ruling(verdict, test, counted)
+    factor = ((z + _quantile(_POWER)) / effect) ** 2 if effect > 0 else math.inf
+    # Where classes or models are counted beside images, more images do not help.
+    counts = next((own for own in samples if own.need == CLASSES), samples[0])
+    return Ruling(verdict, test, counted, _enough(counts, factor), factor)
+
+
+def _enough(counts: Sample, factor: float) -> str:
+    """So many times as many as there are, in two digits."""
+    if factor > _FAR:
+        return f"more than {_FAR:g} times as many {counts.unit}"
+    size = math.ceil(counts.have * factor)
+    digits = max(len(str(size)) - 2, 0)
+    return f"about {math.ceil(size / 10**digits) * 10**digits:,} {counts.unit}"
+
+
+def _quantile(p: float) -> float:
+    """Of the normal distribution; infinite where p is 0 or 1."""
+    if math.isnan(p):
+        return p
+    return NormalDist().inv_cdf(p) if 0 < p < 1 else math.copysign(math.inf, p - 0.5)
 
 
 def _open(rulings: Sequence[Ruling]) -> Ruling:
@@ -151,4 +194,6 @@ def _open(rulings: Sequence[Ruling]) -> Ruling:
 def _of(verdict: Verdict, rulings: Sequence[Ruling]) -> Ruling:
     """The verdict that several rulings lead to, with all their tests and samples."""
     tests, samples = (dict.fromkeys(texts) for texts in zip(*((own.test, own.sample) for own in rulings), strict=True))
-    return Ruling(verdict, "; ".join(tests), "; ".join(filter(None, samples)))
+    hardest = max((own for own in rulings if own.needs), key=lambda own: own.factor, default=None)
+    needs, factor = ("", math.nan) if hardest is None or verdict in _CONTRARY else (hardest.needs, hardest.factor)
+    return Ruling(verdict, "; ".join(tests), "; ".join(filter(None, samples)), needs, factor)
