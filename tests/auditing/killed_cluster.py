@@ -24,31 +24,16 @@ import pandas as pd
 
 from classwise.core.records import COLUMNS, Records
 
-NET = """
-import torch
-from sklearn.datasets import load_digits
-from torch import nn
-
-def make(num_classes, in_channels):
-    digits = load_digits()
-    x, y = torch.tensor(digits.data / 16).float(), torch.tensor(digits.target)
-    means = torch.stack([x[y == c].mean(0) for c in range(num_classes)])
-    nearest = nn.Linear(64, num_classes)
-    with torch.no_grad():
-        nearest.weight.copy_(means)
-        nearest.bias.copy_(-(means**2).sum(1) / 2)
-    return nn.Sequential(nn.Flatten(), nearest)
-"""
+NET = Path(__file__).parents[1] / "nearest_mean.py"
 EXACT = ["index", "label", "attack", "eps", "prediction", "step", "queries"]
 _MEMORY = 80 * 2**20  # bytes of a node's object store
 
 
-def words(folder: Path) -> list[str]:
+def words() -> list[str]:
     """The command, without its run folder."""
-    (folder / "net.py").write_text(NET)
     attacks = ["--attack", "pgd-20", "--attack", "square:queries=1500", "--eps", "0.1"]
     data = ["--data", "digits", "--per-class", "60", "--batch-size", "16"]
-    return [sys.executable, "-m", "classwise", "audit", "--model", f"{folder / 'net.py'}:make", *data, *attacks]
+    return [sys.executable, "-m", "classwise", "audit", "--model", f"{NET}:make", *data, *attacks]
 
 
 def table(folder: Path) -> pd.DataFrame:
@@ -126,7 +111,7 @@ def main(repetitions: int) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        command = words(folder)
+        command = words()
         subprocess.run([*command, "--out", str(folder / "alone")], check=True, capture_output=True)
         expected = table(folder / "alone")
         for seed in range(repetitions):

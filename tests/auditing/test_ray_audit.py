@@ -16,6 +16,6 @@ ray: Any = pytest.importorskip("ray", reason='Ray is not installed: pip install 
 
 def test_workers_killed_and_one_joining_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    command = words(tmp_path)
+    command = words()
     subprocess.run([*command, "--out", str(tmp_path / "alone")], check=True, capture_output=True, env=os.environ)
     repetition(0, tmp_path, command, table(tmp_path / "alone"))

@@ -13,26 +13,11 @@ from classwise.results.repair_result import RepairResult
 
 pytestmark = pytest.mark.slow
 
-NET = """
-import torch
-from sklearn.datasets import load_digits
-from torch import nn
-
-def make(num_classes, in_channels):
-    digits = load_digits()
-    x, y = torch.tensor(digits.data / 16).float(), torch.tensor(digits.target)
-    means = torch.stack([x[y == c].mean(0) for c in range(num_classes)])
-    nearest = nn.Linear(64, num_classes)
-    with torch.no_grad():
-        nearest.weight.copy_(means)
-        nearest.bias.copy_(-(means**2).sum(1) / 2)
-    return nn.Sequential(nn.Flatten(), nearest)
-"""
+NET = Path(__file__).parents[1] / "nearest_mean.py"
 
 
 def test_two_processes_repair_as_one(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(NET)
-    words = ["repair", "--model", f"{tmp_path / 'net.py'}:make", "--data", "digits", "--per-class", "20"]
+    words = ["repair", "--model", f"{NET}:make", "--data", "digits", "--per-class", "20"]
     words += ["--attack", "pgd-3", "--eps", "0.1", "--rounds", "2", "--out"]
     for name, more in (("one", []), ("two", ["--jobs", "2", "--cpus", "1"])):
         done = CliRunner().invoke(app, [*words, str(tmp_path / name), *more])
