@@ -19,7 +19,7 @@ from classwise.core.errors import UserError
 from classwise.core.format import points
 from classwise.core.meta import AttackInfo
 from classwise.metrics import difference, worst
-from classwise.results.audit_result import Audit
+from classwise.results.audit_result import Audit, unique_names
 from classwise.results.compare import compare, read_runs
 from classwise.show import comparison as comparison_text
 from classwise.show.comparison import show
@@ -208,9 +208,11 @@ class TestFolders:
         return paths
 
     def test_names_are_as_long_as_they_must_be(self, folders: list[Path], tmp_path: Path) -> None:
-        assert list(read_runs(folders)) == ["one/trades", "two/trades"]
+        assert list(read_runs(folders)) == ["one", "two"]  # not one/trades: that is the same in both
         (tmp_path / "two" / "trades").rename(tmp_path / "two" / "wat")
         assert list(read_runs([folders[0], tmp_path / "two" / "wat"])) == ["trades", "wat"]
+        assert unique_names(["x/a/audit", "y/a/audit", "y/b/audit"]) == ["x/a", "y/a", "y/b"]
+        assert unique_names(["runs/a"]) == ["a"]
 
     def test_compared_as_in_memory(self, folders: list[Path], two: dict[str, Audit]) -> None:
         pd.testing.assert_frame_equal(
@@ -218,7 +220,7 @@ class TestFolders:
         )
 
     def test_base_by_its_folder(self, folders: list[Path]) -> None:
-        assert compare(folders, base=str(folders[1])).base == "two/trades"
+        assert compare(folders, base=str(folders[1])).base == "two"
 
     def test_twice(self, folders: list[Path]) -> None:
         with pytest.raises(UserError, match="given twice"):

@@ -241,10 +241,13 @@ def json_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def unique_names(folders: Sequence[str | Path]) -> list[str]:
-    """A name for each run folder: as much of the end of its path as makes it unique."""
+    """A name for each run folder: as much of the end of its path as makes it unique, less what all of them end with."""
     parts = [Path(folder).resolve().parts for folder in folders]
     for place, own in enumerate(parts):
         if own in parts[:place]:
             raise UserError(f"the run {folders[place]} is given twice; give each run once.")
+    shortest = min(map(len, parts), default=0)
+    same = next((d for d in range(shortest) if len({own[-d - 1] for own in parts}) > 1), 0)
+    parts = [own[: len(own) - same] for own in parts]
     depth = next(d for d in range(1, 10_000) if len({own[-d:] for own in parts}) == len(parts))
     return ["/".join(own[-depth:]) for own in parts]
