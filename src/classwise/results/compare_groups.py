@@ -146,9 +146,12 @@ def decision(row: pd.Series[Any]) -> str:
     """The verdict, and the seeds that would decide what is undecided."""
     if row["verdict"] != "undecided":
         return str(row["verdict"])
-    if np.isinf(row["seeds_needed"]):
-        return "undecided (more images)"
-    return f"undecided (about {row['seeds_needed']:.0f} seeds)"
+    return f"undecided ({needed(row)})"
+
+
+def needed(row: pd.Series[Any]) -> str:
+    """What would decide a difference that is undecided."""
+    return "more images" if np.isinf(row["seeds_needed"]) else f"about {row['seeds_needed']:.0f} seeds"
 
 
 @checked

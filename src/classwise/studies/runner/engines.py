@@ -77,6 +77,7 @@ def drive(workspace: Workspace, submit: Submit, at_once: int | None = None) -> I
     at_once: how many are submitted at a time, each time the first of the study that can start; by default all that can.
     """
     place = {name: number for number, name in enumerate(workspace.graph.jobs)}
+    most = len(place) if at_once is None else at_once
     over = [job.name for job in workspace.graph if workspace.finished(job) is not None]
     order = workspace.graph.waiting(over)
     ready: list[tuple[int, str]] = []
@@ -85,13 +86,13 @@ def drive(workspace: Workspace, submit: Submit, at_once: int | None = None) -> I
     while True:
         for name in order.get_ready():
             heapq.heappush(ready, (place[name], name))
-        if ready and (at_once is None or len(running) < at_once):
+        if ready and len(running) < most:
             _, name = heapq.heappop(ready)
             running[submit(name)] = name
         elif not running:
             break
         # An engine may run the job while it is submitted: report what is finished before the next begins.
-        patience = 0 if ready and (at_once is None or len(running) < at_once) else None
+        patience = 0 if ready and len(running) < most else None
         finished, _ = concurrent.futures.wait(running, patience, return_when=concurrent.futures.FIRST_COMPLETED)
         for future in finished:
             name = running.pop(future)

@@ -136,13 +136,13 @@ class Graph:
         placed: dict[str, StudyJob] = {}
 
         def place(name: str) -> None:
-            for needed in sorted(found[name].after - placed.keys()):
-                place(needed)
-            placed[name] = found[name]
+            if name not in placed:
+                for needed in sorted(found[name].after):
+                    place(needed)
+                placed[name] = found[name]
 
         for name in found:
-            if name not in placed:
-                place(name)
+            place(name)
         return cls(placed)
 
     def __iter__(self) -> Iterator[StudyJob]:

@@ -19,10 +19,12 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from statistics import NormalDist
 from typing import Literal, TypeAlias
 
+from scipy import special
+
 from classwise.core.format import percent
+from classwise.stats.intervals import POWER
 
 Verdict = Literal["held", "did not hold", "not decided here", "not enough images"]
 
@@ -33,7 +35,6 @@ IMAGES = 20
 #: Classes, or models, below which no permutation is as rare as LEVEL / 2: of 4 it is 1/24, of 5 it is 1/120.
 CLASSES = 5
 
-_POWER = 0.8  # of the size that would decide a claim
 _FAR = 100.0  # times as many: beyond that the size is no more than a guess
 
 _CONTRARY: dict[Verdict, Verdict] = {"held": "did not hold", "did not hold": "held"}
@@ -89,7 +90,7 @@ def exceeds(low: float, high: float, threshold: float = 0.0, *, test: str, sampl
     verdict: Verdict = "held" if low > threshold else "did not hold" if high < threshold else "not decided here"
     if math.isnan(low) or math.isnan(high):
         verdict, test = "not decided here", f"{test}, which has no interval here"
-    z = _quantile(1 - LEVEL / 2)
+    z = float(special.ndtri(1 - LEVEL / 2))
     effect = z * abs((low + high) / 2 - threshold) / ((high - low) / 2) if high > low else math.nan
     return _ruling(verdict, f"{test}, two-sided {percent(LEVEL, 0)}", sample, z, effect)
 
@@ -104,15 +105,15 @@ def tails(p: float, p_contrary: float, *, test: str, sample: Samples, needs: str
     is known better than from the size of the sample."""
     half = LEVEL / 2
     verdict: Verdict = "held" if p <= half else "did not hold" if p_contrary <= half else "not decided here"
-    effect = _quantile(1 - min(p, p_contrary))
-    found = _ruling(verdict, f"{test}, two-sided {percent(LEVEL, 0)}", sample, _quantile(1 - half), effect)
+    effect = float(special.ndtri(1 - min(p, p_contrary)))
+    found = _ruling(verdict, f"{test}, two-sided {percent(LEVEL, 0)}", sample, special.ndtri(1 - half), effect)
     return replace(found, needs=needs) if needs and found.needs else found
 
 
 def omnibus(p: float, *, test: str, sample: Samples) -> Ruling:
     """By a p-value that is small if the claim is true and says nothing otherwise."""
     verdict: Verdict = "held" if p <= LEVEL else "not decided here"
-    return _ruling(verdict, f"{test}, {percent(LEVEL, 0)}", sample, _quantile(1 - LEVEL), _quantile(1 - p))
+    return _ruling(verdict, f"{test}, {percent(LEVEL, 0)}", sample, special.ndtri(1 - LEVEL), special.ndtri(1 - p))
 
 
 def undecided(reason: str) -> Ruling:
@@ -163,7 +164,7 @@ def _ruling(verdict: Verdict, test: str, sample: Samples, z: float, effect: floa
             return Ruling(own.verdict, f"{test}: {own}, {own.need} are needed", counted)
     if verdict != "not decided here" or math.isnan(effect):
         return Ruling(verdict, test, counted)
-    factor = ((z + _quantile(_POWER)) / effect) ** 2 if effect > 0 else math.inf
+    factor = ((z + special.ndtri(POWER)) / effect) ** 2 if effect > 0 else math.inf
     # Where classes or models are counted beside images, more images do not help.
     counts = next((own for own in samples if own.need == CLASSES), samples[0])
     return Ruling(verdict, test, counted, _enough(counts, factor), factor)
@@ -176,13 +177,6 @@ def _enough(counts: Sample, factor: float) -> str:
     size = math.ceil(counts.have * factor)
     digits = max(len(str(size)) - 2, 0)
     return f"about {math.ceil(size / 10**digits) * 10**digits:,} {counts.unit}"
-
-
-def _quantile(p: float) -> float:
-    """Of the normal distribution; infinite where p is 0 or 1."""
-    if math.isnan(p):
-        return p
-    return NormalDist().inv_cdf(p) if 0 < p < 1 else math.copysign(math.inf, p - 0.5)
 
 
 def _open(rulings: Sequence[Ruling]) -> Ruling:

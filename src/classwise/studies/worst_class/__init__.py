@@ -22,7 +22,7 @@ from classwise.core.repair_folder import RepairFolder
 from classwise.core.threat import Norm
 from classwise.published import printed_gains
 from classwise.results.audit_result import Audit
-from classwise.results.compare_groups import GroupComparison, compare_groups, decision, verdict_text
+from classwise.results.compare_groups import GroupComparison, compare_groups, needed, verdict_text
 from classwise.show.figures import forest
 from classwise.show.figures.style import Chart
 from classwise.studies.runner.graph import DeriveJob, StudyJob, job_name
@@ -221,8 +221,8 @@ def _claims(found: GroupComparison) -> Iterator[Claim]:
         p = float(worst["p_holm"]) / 2
         up, down = (p, 1 - p) if float(worst["difference"]) > 0 else (1 - p, p)
         text = f"{name} has a more robust worst class than {found.control} under {found.attack}."
-        needs = decision(worst).partition("(")[2].rstrip(")")  # seeds, or more images
-        yield Claim("protocol", text, tails(up, down, test=test, sample=sample, needs=needs), "; ".join(numbers))
+        ruling = tails(up, down, test=test, sample=sample, needs=needed(worst))
+        yield Claim("protocol", text, ruling, "; ".join(numbers))
 
 
 def _name(recipe: str) -> str:
