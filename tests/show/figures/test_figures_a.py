@@ -139,6 +139,15 @@ def test_panels_side_by_side_shrink_together(tmp_path: Path) -> None:
     assert widths[0] == widths[1] < 220
 
 
+def test_a_title_wider_than_the_plots_does_not_hide_how_wide_they_have_to_be(tmp_path: Path) -> None:
+    chart = figures.from_runs(
+        "gap", {"a long name of a model and of all the attacks it was audited with " * 2: clean_and_robust()}
+    )
+    made = json.loads(figures.save(chart, tmp_path / "figure.json", 900).read_text())
+    assert 220 < made["width"] < 900
+    assert re.match(r'<svg[^>]* width="900"', figures.save(chart, tmp_path / "figure.svg", 900).read_text())
+
+
 def test_too_narrow_a_width_says_what_is_needed(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"30 points are too narrow .* needs \d.*such as column \(234\)"):
         figures.save(figures.from_runs("forest", {"run": audit()}), tmp_path / "figure.svg", 30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -45,6 +46,8 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 
 _SCALE = 4  # pixels of a PNG for each point
 _LEAST = 0.12  # of its own width, to which a plot may shrink
+_FLATTEST = 0.1  # share of the width that the plots have at least, when the next factor is chosen
+_TRIES = 12  # drawings until the width is right; most figures need three
 _CLOSE = 0.01  # share of the width by which the last scaling may shrink or stretch the letters
 _SHORT = 2  # letters that fit into a cell
 _LEGEND_LETTERS = 44  # in a row of the legend, which must fit a column
@@ -224,7 +227,9 @@ def _points(width: str | float | None) -> float | None:
 def fitted(specification: dict[str, Any], width: float | None) -> tuple[dict[str, Any], str]:
     """The chart with its plots scaled until the whole is `width` wide, and its drawing.
 
-    What axes and legends need is known only once they are drawn, so the factor is found by the secant method.
+    What axes and legends need is known only once they are drawn, so the factor is found by the secant method, kept
+    between the largest factor known to be too small and the smallest known to be too large: while a title is wider
+    than the plots below it, the width says nothing of the slope.
     """
     import vl_convert
 
@@ -232,18 +237,21 @@ def fitted(specification: dict[str, Any], width: float | None) -> tuple[dict[str
     if width is None:
         return specification, drawn
     (before, was), factor = (0.0, 0.0), 1.0
+    too_small, too_large = 0.0, math.inf
     scaled, measured = specification, _width(drawn)
-    for _ in range(8):
+    for _ in range(_TRIES):
         if abs(measured - width) <= _CLOSE * width:
             return scaled, _exactly(drawn, width)
-        slope = (measured - was) / (factor - before)
-        before, was, factor = factor, measured, factor + (width - measured) / max(slope, 1e-3)
-        factor = max(factor, _LEAST)
+        too_small, too_large = (factor, too_large) if measured < width else (too_small, factor)
+        slope = max((measured - was) / (factor - before), _FLATTEST * measured / factor)
+        before, was, factor = factor, measured, max(factor + (width - measured) / slope, _LEAST)
+        if factor == before:
+            break
+        if not too_small < factor < too_large:
+            factor = (too_small + too_large) / 2
         scaled = _scaled(specification, factor)
         drawn = vl_convert.vegalite_to_svg(scaled)
         measured = _width(drawn)
-        if factor == before:
-            break
     enough = next((f"{name} ({points:g})" for name, points in WIDTHS.items() if points >= measured), f"{measured:g}")
     raise UserError(
         f"{width:g} points are too narrow for this figure, which needs {measured:g}. Use a larger width, such as "
