@@ -170,6 +170,14 @@ class TestInstalled:
         assert {"half", "whole", "cv"} <= {*metrics.names()}
         assert (metrics.describe("half"), metrics.describe("whole")) == ("Always a half.", "A whole.")
 
+    def test_one_installed_later_is_found(self, tmp_path: Path) -> None:
+        assert "late" not in metrics.names()
+        about = tmp_path / "later-1.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: later\nVersion: 1.0\n")
+        (about / "entry_points.txt").write_text("[classwise.metrics]\nlate = theirs_metrics:half\n")
+        assert "late" in metrics.names()
+
     def test_a_class_is_named_by_its_entry_point(self) -> None:
         assert methods.knows("hard")
         assert methods.name_of(methods.parse("hard", {"beta": 3})) == "hard"

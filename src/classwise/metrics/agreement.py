@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import nan
 
 import numpy as np
-from scipy import stats
+import scipy  # its stats are loaded at their first use
 
 from classwise.core.errors import UserError
 from classwise.core.records import Records
@@ -42,7 +42,7 @@ def compute(records: Records, other: Records) -> Agreement:
     x, y = (np.array([run[name] for name in shared]) for run in (first, second))
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         return Agreement(spearman=nan, spearman_p=nan, kendall=nan, kendall_p=nan, classes=len(shared))
-    spearman, kendall = stats.spearmanr(x, y), stats.kendalltau(x, y)
+    spearman, kendall = scipy.stats.spearmanr(x, y), scipy.stats.kendalltau(x, y)
     return Agreement(
         spearman=float(spearman.statistic),
         spearman_p=float(spearman.pvalue),

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+import scipy  # its stats are loaded at their first use
 
 from classwise.core.records import Records
 from classwise.metrics import accuracy
@@ -145,7 +145,7 @@ def may_be_worst(correct: Array, support: Array, confidence: float = 0.95) -> Ar
     k, n = pairs[:, 0], pairs[:, 1]
     rival = _excess(k, n).argmax(axis=1)
     # P(at least k of all k + k' correct examples fall to this class)
-    p = np.asarray(stats.hypergeom.sf(k - 1, n + n[rival], k + k[rival], n))
+    p = np.asarray(scipy.stats.hypergeom.sf(k - 1, n + n[rival], k + k[rival], n))
     result = np.zeros(len(support), dtype=bool)
     result[seen] = (p > level_of_one(confidence, len(seen)))[which.reshape(-1)]
     return result

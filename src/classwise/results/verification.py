@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy  # its stats are loaded at their first use
 
 from classwise.core.csv_files import csv_text
 from classwise.core.errors import UserError
@@ -200,7 +200,7 @@ def refused(name: str, stored: Audit, wrong: Sequence[str], tolerance: float, se
 
 def _most(n: int, tolerance: float, level: float) -> int:
     """The most of n images that chance breaks at this rate, but for a probability of at most `level`."""
-    return int(stats.binom.ppf(1 - level, n, tolerance)) if n and tolerance else 0
+    return int(scipy.stats.binom.ppf(1 - level, n, tolerance)) if n and tolerance else 0
 
 
 def _part(rows: Records, again: Audit) -> Records:

@@ -14,7 +14,8 @@ permuted   one-sided p-values (1 + draws as extreme) / (1 + draws), ties countin
 from __future__ import annotations
 
 import numpy as np
-from scipy import special, stats
+import scipy  # its stats are loaded at their first use
+from scipy import special
 
 from classwise.stats import intervals
 from classwise.stats.intervals import Array
@@ -37,7 +38,7 @@ def fisher(right_first: Array, n_first: Array, right_second: Array, n_second: Ar
     """The two-sided p-value, element by element; NaN where a run has no examples."""
     counts = zip(right_first, n_first, right_second, n_second, strict=True)
     tables = (np.array([[k, n - k], [j, m - j]]) if n and m else None for k, n, j, m in counts)
-    return np.array([np.nan if table is None else stats.fisher_exact(table).pvalue for table in tables])
+    return np.array([np.nan if table is None else scipy.stats.fisher_exact(table).pvalue for table in tables])
 
 
 def newcombe(

@@ -16,7 +16,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special, stats
+import scipy  # its stats are loaded at their first use
+from scipy import special
 
 from classwise.stats.comparisons import ROUNDING, permuted
 from classwise.stats.intervals import Array
@@ -51,7 +52,7 @@ def correlation(x: Array, y: Array, confidence: float = 0.95) -> tuple[float, fl
     n = len(x)
     if n < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return math.nan, math.nan, math.nan
-    rho = float(stats.spearmanr(x, y).statistic)
+    rho = float(scipy.stats.spearmanr(x, y).statistic)
     rho = float(np.sign(rho)) if abs(rho) > 1 - ROUNDING else rho
     if n < 4:
         return rho, math.nan, math.nan
@@ -67,7 +68,7 @@ def rank_test(x: Array, y: Array, seed: int = 0) -> Correlation:
     x, y = _pairs(x, y)
     if np.isnan(rho):
         return Correlation(rho=rho, low=low, high=high, p_greater=math.nan, p_less=math.nan, n=len(x))
-    left, right = (stats.rankdata(side) - (len(x) + 1) / 2 for side in (x, y))
+    left, right = (scipy.stats.rankdata(side) - (len(x) + 1) / 2 for side in (x, y))
     found = float(left @ right)
     if len(x) <= _ALL_ORDERS:
         drawn, itself = np.array(list(itertools.permutations(right))) @ left, 0

@@ -38,7 +38,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import special, stats
+import scipy  # its stats are loaded at their first use
+from scipy import special
 
 from classwise.core.errors import UserError
 from classwise.stats.intervals import POWER, Array
@@ -177,7 +178,7 @@ class MeanOverSeeds:
         """Two-sided, of a true value of 0."""
         size = np.abs(self.value)
         with np.errstate(divide="ignore", invalid="ignore"):
-            t = 2 * stats.t.sf(size / np.sqrt(self.variance()), self.freedom())
+            t = 2 * scipy.stats.t.sf(size / np.sqrt(self.variance()), self.freedom())
             z = 2 * special.ndtr(-size / np.sqrt(self.on_these_models()))
         known = np.where(size == 0, 1.0, np.fmax(t, z))
         return np.where(np.isnan(self.value), np.nan, known)
@@ -263,4 +264,4 @@ def beforehand(sd: float, seeds: int, image_sd: float = 0.0, paired: bool = Fals
 
 def _student(level: float | Array, freedom: Array) -> Array:
     """The two-sided quantile of Student's t."""
-    return np.asarray(stats.t.ppf(1 - np.asarray(level) / 2, freedom))
+    return np.asarray(scipy.stats.t.ppf(1 - np.asarray(level) / 2, freedom))

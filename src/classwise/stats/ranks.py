@@ -20,7 +20,8 @@ and then the interval of every model holds its true rank, all at once (Mogstad e
 from __future__ import annotations
 
 import numpy as np
-from scipy import special, stats
+import scipy  # its stats are loaded at their first use
+from scipy import special
 
 from classwise.stats.comparisons import holm
 from classwise.stats.intervals import Array
@@ -40,7 +41,7 @@ def p_better(one: Array, other: Array, label: Array) -> float:
         only_theirs.astype(float), only_mine + only_theirs, 0.5
     )  # P(at most so few pairs are the other's)
     lowest = int(np.argmin(theirs / n))
-    unpaired = np.asarray(stats.hypergeom.sf(mine - 1, n + n[lowest], mine + theirs[lowest], n))
+    unpaired = np.asarray(scipy.stats.hypergeom.sf(mine - 1, n + n[lowest], mine + theirs[lowest], n))
     unpaired[lowest] = 1.0  # the same images
     return float(np.minimum(1.0, len(n) * np.minimum(paired, unpaired)).max())
 
@@ -67,4 +68,4 @@ def intervals(p: Array, alpha: float = 0.05) -> tuple[Array, Array]:
 
 def competition(values: Array) -> Array:
     """1 for the highest value; those that tie share the better rank."""
-    return stats.rankdata(-np.asarray(values, dtype=np.float64), method="min").astype(np.int64)
+    return scipy.stats.rankdata(-np.asarray(values, dtype=np.float64), method="min").astype(np.int64)

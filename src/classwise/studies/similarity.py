@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import scipy  # its stats are loaded at their first use
 import torch
-from scipy import stats
 
 from classwise.auditing.inputs import device_of, module_of
 from classwise.core.csv_files import write_csv
@@ -134,7 +134,7 @@ def mantel(one: Array, other: Array, permutations: int, seed: int = 0) -> tuple[
     below = np.tril_indices(size, -1)
     ranks = np.zeros((2, size, size))
     for own, matrix in zip(ranks, (one, other), strict=True):
-        own[below] = stats.rankdata(matrix[below])
+        own[below] = scipy.stats.rankdata(matrix[below])
         own += own.T
     left, right = (own[below] - own[below].mean() for own in ranks)
     scale = np.sqrt((left**2).sum() * (right**2).sum())

@@ -17,7 +17,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy  # its stats are loaded at their first use
 
 from classwise.core.errors import UserError
 from classwise.core.records import CLEAN, Records
@@ -163,7 +163,7 @@ def equal_classes(records: Records) -> float:
     right, n = correct[support > 0], support[support > 0]
     if right.sum() in (0, n.sum()) or len(n) < 2:
         return 1.0
-    return float(stats.chi2_contingency(np.stack([right, n - right])).pvalue)
+    return float(scipy.stats.chi2_contingency(np.stack([right, n - right])).pvalue)
 
 
 def agreements(runs: Runs, seed: int = 0) -> pd.DataFrame:
@@ -184,10 +184,10 @@ def agreements(runs: Runs, seed: int = 0) -> pd.DataFrame:
                 "first": names[i],
                 "second": names[j],
                 "classes": int(seen.sum()),
-                "rho": np.nan if tied else float(stats.spearmanr(first, second).statistic),
+                "rho": np.nan if tied else float(scipy.stats.spearmanr(first, second).statistic),
                 "low": low,
                 "high": high,
-                "tau": np.nan if tied else float(stats.kendalltau(first, second).statistic),
+                "tau": np.nan if tied else float(scipy.stats.kendalltau(first, second).statistic),
             }
         )
     return pd.DataFrame(rows)
@@ -270,7 +270,7 @@ def _drawn(runs: Runs, seed: int) -> Array:
 def _centred_ranks(values: Array) -> Array:
     """Ranks along the classes minus their mean, of the classes with images; scaled so that their squares sum to 1."""
     seen = values[..., np.isfinite(values).all(axis=(0, 1))]
-    ranks = stats.rankdata(seen, axis=-1)
+    ranks = scipy.stats.rankdata(seen, axis=-1)
     ranks = ranks - ranks.mean(axis=-1, keepdims=True)
     with np.errstate(invalid="ignore"):
         return np.asarray(ranks / np.linalg.norm(ranks, axis=-1, keepdims=True))

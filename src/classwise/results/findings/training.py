@@ -6,7 +6,7 @@ import json
 import re
 
 import numpy as np
-from scipy import stats
+import scipy  # its stats are loaded at their first use
 
 from classwise.core.errors import UserError
 from classwise.core.format import distance, p_equals, percent
@@ -106,7 +106,7 @@ def _one_to_one(i: int, errors: Array, support: Array) -> tuple[int, int, float]
     rates = intervals.ratio(errors[:, j], support)
     if rates[i] < np.nanmax(rates) or not errors[i, j]:
         return None
-    p = stats.binomtest(int(errors[i, j]), int(errors[i, j] + errors[i, k])).pvalue
+    p = scipy.stats.binomtest(int(errors[i, j]), int(errors[i, j] + errors[i, k])).pvalue
     return j, k, min(1.0, (len(others) - 1) * float(p))
 
 

@@ -236,9 +236,9 @@ def fitted(specification: dict[str, Any], width: float | None) -> tuple[dict[str
     drawn = vl_convert.vegalite_to_svg(specification)
     if width is None:
         return specification, drawn
-    (before, was), factor = (0.0, 0.0), 1.0
+    scaled, factor, measured = specification, 1.0, _width(drawn)
+    before, was = 0.0, max(measured - (_plots(specification) or measured), 0.0)  # what is not plots stays
     too_small, too_large = 0.0, math.inf
-    scaled, measured = specification, _width(drawn)
     for _ in range(_TRIES):
         if abs(measured - width) <= _CLOSE * width:
             return scaled, _exactly(drawn, width)
@@ -276,6 +276,22 @@ def _scaled(view: Mapping[str, Any], factor: float) -> dict[str, Any]:
         sizes = {"continuousWidth": own["continuousWidth"] * factor, "discreteWidth": {"step": 20 * factor}}
         scaled["config"] = {**view["config"], "view": {**own, **sizes}}
     return scaled
+
+
+def _plots(view: Mapping[str, Any]) -> float:
+    """The width of a chart's plots side by side; 0 where the data decide how many there are, or how wide."""
+    if any(key in view for key in ("spec", "facet")):
+        return 0.0
+    if "layer" in view and "width" not in view:
+        return max(map(_plots, view["layer"]), default=0.0)
+    if "hconcat" in view or "concat" in view:
+        parts = view.get("hconcat") or view["concat"]
+        widths = [_plots(part) for part in parts[: view.get("columns") or len(parts)]]
+        return sum(widths) if all(widths) else 0.0
+    if "vconcat" in view:
+        return max(map(_plots, view["vconcat"]), default=0.0)
+    width = view.get("width", 0.0)
+    return float(width) if isinstance(width, int | float) else 0.0
 
 
 def _times(size: Any, factor: float) -> Any:

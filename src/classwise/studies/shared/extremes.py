@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
+import scipy  # its stats are loaded at their first use
 
 from classwise.stats.intervals import Array
 
@@ -24,7 +24,7 @@ def below(counts: Counts) -> Array:
     """p_ij of every two classes; NaN where one has no images, and on the diagonal."""
     right, n = (np.asarray(part, dtype=np.int64) for part in counts)
     i, j = np.meshgrid(np.arange(len(n)), np.arange(len(n)), indexing="ij")
-    p = np.asarray(stats.hypergeom.cdf(right[i], n[i] + n[j], right[i] + right[j], n[i]), dtype=np.float64)
+    p = np.asarray(scipy.stats.hypergeom.cdf(right[i], n[i] + n[j], right[i] + right[j], n[i]), dtype=np.float64)
     p[(n[i] == 0) | (n[j] == 0) | (i == j)] = np.nan
     return p
 

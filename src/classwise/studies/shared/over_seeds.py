@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy  # its stats are loaded at their first use
 
 from classwise.core.records import Records
 from classwise.metrics import accuracy, average, cv, difference, mcd, rho, worst
@@ -174,5 +174,5 @@ def _estimates(answers: Array, records: Records) -> pd.DataFrame:
 
 def _student(values: Array) -> tuple[float, float]:
     """Student's interval of a mean over seeds."""
-    half = stats.t.ppf((1 + _CONFIDENCE) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    half = scipy.stats.t.ppf((1 + _CONFIDENCE) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     return float(values.mean() - half), float(values.mean() + half)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy  # its stats are loaded at their first use
 
 from classwise.core.errors import UserError
 from classwise.core.per_class import PerClass
@@ -112,7 +112,7 @@ def mean_interval(values: Array, confidence: float = 0.95) -> tuple[float, float
     if np.ptp(values) == 0:
         unseen = 1 - tail ** (1 / n)
         return mean - unseen * (1 + mean), mean + unseen * (1 - mean)
-    half = float(stats.t.ppf(1 - tail, n - 1) * np.std(values, ddof=1) / np.sqrt(n))
+    half = float(scipy.stats.t.ppf(1 - tail, n - 1) * np.std(values, ddof=1) / np.sqrt(n))
     return max(mean - half, -1.0), min(mean + half, 1.0)
 
 
