@@ -97,6 +97,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     _only_if_slow(subprocess.Popen, "__init__", "starts a process")
     _only_if_slow(BaseProcess, "start", "starts a process")
     _only_if_slow(importlib.import_module("classwise.training.train"), "fit", "trains a model")
+    for module, name in (("typer.main", "get_command"), ("typer.testing", "_get_command")):
+        owner = importlib.import_module(module)
+        setattr(owner, name, functools.cache(getattr(owner, name)))  # commands are built once, not by every test
     for item in items:
         if item.get_closest_marker("browser") or "models" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
