@@ -180,13 +180,16 @@ class TestCost:
         graph = Graph.of(
             [
                 TrainJob("madry", "desk/mnist/madry"),
-                AuditJob(
-                    "audit",
-                    model="{madry}/best.pt",
-                    data="mnist",
-                    attacks=("pgd-20",),
-                    eps=0.3,
-                    options={"per_class": 10},
+                *(
+                    AuditJob(
+                        protocol,
+                        model="{madry}/best.pt",
+                        data="mnist",
+                        attacks=("pgd-20",),
+                        eps=0.3,
+                        options={"per_class": 10, "protocol": protocol},
+                    )
+                    for protocol in ("any", "final")
                 ),
             ]
         )
@@ -194,7 +197,8 @@ class TestCost:
         found = cost.of_jobs(graph)
         # 8 epochs of 5000 images with 10 inner steps, and of 1000 held-out images under PGD-20
         assert found["madry"] == pytest.approx(8 * one * (5000 * 26 + 1000 * 40))
-        assert found["audit"] == pytest.approx(100 * one * 41)
+        assert found["final"] == pytest.approx(100 * one * 41)
+        assert found["any"] == pytest.approx(100 * one * 21)  # half of them are broken early
 
     def test_the_paper_costs_more_than_the_desk(self) -> None:
         workspace, paper = (reproduce.hours(reproduce.plan("tian2021:figure4c", scale)) for scale in ("desk", "paper"))
