@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -233,6 +234,20 @@ def test_a_training_is_told_apart_by_its_changes(tmp_path: Path) -> None:
     folders = [Workspace(tmp_path, graph, Environment(), tmp_path / "pool").folder_of("a") for graph in graphs]
     assert folders[0] != folders[1]
     assert all(folder.name.startswith("a-") for folder in folders)
+
+
+def test_a_recipe_that_was_changed_since_is_refused(models: dict[str, Path], tmp_path: Path) -> None:
+    """A pool is kept for long, and a recipe is a file that users change."""
+    mine = tmp_path / "mine.toml"
+    mine.write_text((models["madry"] / "config.toml").read_text(), encoding="utf-8")
+    study = studies.parse("weight-norm", {"recipe": [str(mine)], "per_class": 2, "attack": "pgd-2"})
+    run = functools.partial(studies.run, study, tmp_path / "study", pool=tmp_path / "pool")
+    run(use={"mine": models["madry"]})
+    mine.write_text(mine.read_text().replace("batch = ", "batch = 1"), encoding="utf-8")
+    with pytest.raises(
+        UserError, match=r"the job mine in .*pool.mine-\w+ was done with other settings:\n  train.batch: "
+    ):
+        run()
 
 
 def test_a_study_has_one_writer(tmp_path: Path) -> None:

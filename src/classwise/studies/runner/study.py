@@ -121,6 +121,9 @@ def run(
         workspace = Workspace.begin(Path(out), graph, environment or Environment(), Path(pool) if pool else None)
         for name, given in (use or {}).items():
             _adopt(workspace, name, Path(given))
+        for job in workspace.graph:
+            if isinstance(job, TrainJob):
+                workspace.check_recipe(job)
         _use_zoo(workspace, zoo, say or (lambda sentence: None))
         over = sum(workspace.finished(job) is not None for job in workspace.graph)
         resources = resources or Resources()

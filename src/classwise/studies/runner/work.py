@@ -96,14 +96,31 @@ class Workspace:
             return None
         about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         wanted = json.loads(json.dumps(job.settings()))
-        differing = [key for key in wanted if about["job"].get(key) != wanted[key]]
-        if differing:
-            lines = [f"  {key}: {about['job'].get(key)} there, {wanted[key]} now" for key in differing]
-            raise UserError(
-                f"the job {job.name} in {path.parent} was done with other settings:\n" + "\n".join(lines) + "\n"
-                "Choose another --out, or delete that folder to do it again."
-            )
+        self._refuse(job, about["job"], wanted, [key for key in wanted if about["job"].get(key) != wanted[key]])
         return about
+
+    def check_recipe(self, job: TrainJob) -> None:
+        """Raise if a finished training was done by its recipe as it was before it was changed."""
+        from classwise.core.run_config import same
+        from classwise.training import recipe
+        from classwise.zoo.matching import contents
+
+        config = RunFolder(self.folder_of(job.name)).config_file
+        if self.finished(job) is None or not config.is_file():
+            return
+        stored, now = contents(recipe.load(config)), contents(recipe.load(job.recipe, job.changes))
+        elsewhere = {change.partition("=")[0] for change in job.changes if job.after and "{" in change}
+        keys = sorted({*stored, *now} - elsewhere)  # files of other jobs are told apart by those jobs
+        self._refuse(job, stored, now, [key for key in keys if not same(stored.get(key), now.get(key))])
+
+    def _refuse(self, job: StudyJob, old: Mapping[str, Any], new: Mapping[str, Any], differing: list[str]) -> None:
+        lines = [f"  {key}: {old.get(key)} there, {new.get(key)} now" for key in differing]
+        if lines:
+            raise UserError(
+                f"the job {job.name} in {self.folder_of(job.name)} was done with other settings:\n"
+                + "\n".join(lines)
+                + "\nChoose another --out, or delete that folder to do it again."
+            )
 
     def do(self, name: str, shard: str | None = None) -> None:
         """Run the job of that name, unless it is finished; killed and called again, it resumes where it stopped.
