@@ -110,7 +110,7 @@ class Workspace:
             return
         stored, now = contents(recipe.load(config)), contents(recipe.load(job.recipe, job.changes))
         elsewhere = {change.partition("=")[0] for change in job.changes if job.after and "{" in change}
-        keys = sorted({*stored, *now} - elsewhere)  # files of other jobs are told apart by those jobs
+        keys = sorted({*stored, *now} - elsewhere)  # files of other jobs are checked with those jobs
         self._refuse(job, stored, now, [key for key in keys if not same(stored.get(key), now.get(key))])
 
     def _refuse(self, job: StudyJob, old: Mapping[str, Any], new: Mapping[str, Any], differing: list[str]) -> None:
