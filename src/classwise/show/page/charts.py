@@ -23,7 +23,8 @@ from classwise.results.compare_groups import GroupComparison
 from classwise.results.repair_result import RepairResult
 from classwise.show import figures
 from classwise.show.figures import class_state
-from classwise.show.figures.style import Chart, fitted, look
+from classwise.show.figures.style import Chart, look
+from classwise.show.figures.width import fitted
 
 _INK = "currentColor"  # of the page: light, dark or printed
 _WIDE = 680.0  # points of the whole width of the page
