@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # such as
 #: What shortens a method, or makes its class-wise part begin within two epochs.
 SETTINGS: dict[str, dict[str, Any]] = {
     "cfa": {"begin": 1},
+    "cfol": {"eta": 0.01},
     "csl": {"cosine": 0.5},
     "csr": {"gamma": 0.0},
     "dafa": {"warmup": 1},
@@ -38,6 +39,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "csl, targeted in train mode": ("csl", {"target": "weakest", "mode": "train"}),
     "ham, attacked in train mode": ("ham", {"begin": 0, "check": 1, "mode": "train"}),
+    "fair_ard of mtard": ("fair_ard", {"base": "mtard", "protocol": "code"}),
     "cfa, fat in train mode": ("cfa", {"base": "fat", "begin": 1, "mode": "train", "tau": 1, "clean_pass": True}),
 }
 

@@ -30,9 +30,14 @@ def find(chosen: Recipe, zoo: Zoo) -> Entry | None:
         entry = zoo.entries[name]
         if all(entry.about.get(key) == value for key, value in quick.items()) and zoo.holds(name):
             stored = contents(recipe.load(zoo.file(name, TrainingFolder.config_file.name)))
-            if stored.keys() == wanted.keys() and all(same(stored[key], wanted[key]) for key in stored):
+            if not differing(stored, wanted):
                 return entry
     return None
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The settings that two recipes do not share."""
+    return [key for key in sorted({*one, *other}) if not same(one.get(key), other.get(key))]
 
 
 def contents(chosen: Recipe) -> Mapping[str, Any]:

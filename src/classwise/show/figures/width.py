@@ -14,7 +14,7 @@ WIDTHS = {"column": 234.0, "page": 487.0, "slide": 720.0}
 
 _LEAST = 0.12  # of its own width, to which a plot may shrink
 _FLATTEST = 0.1  # share of the width that the plots have at least, when the next factor is chosen
-_TRIES = 12  # drawings until the width is right; most figures need three
+_TRIES = 12  # drawings until the width is right; most figures need two
 _CLOSE = 0.01  # share of the width by which the last scaling may shrink or stretch the letters
 
 

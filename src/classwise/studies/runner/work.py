@@ -101,17 +101,17 @@ class Workspace:
 
     def check_recipe(self, job: TrainJob) -> None:
         """Raise if a finished training was done by its recipe as it was before it was changed."""
-        from classwise.core.run_config import same
         from classwise.training import recipe
-        from classwise.zoo.matching import contents
+        from classwise.zoo.matching import contents, differing
 
         config = RunFolder(self.folder_of(job.name)).config_file
         if self.finished(job) is None or not config.is_file():
             return
         stored, now = contents(recipe.load(config)), contents(recipe.load(job.recipe, job.changes))
-        elsewhere = {change.partition("=")[0] for change in job.changes if job.after and "{" in change}
-        keys = sorted({*stored, *now} - elsewhere)  # files of other jobs are checked with those jobs
-        self._refuse(job, stored, now, [key for key in keys if not same(stored.get(key), now.get(key))])
+        nowhere = dict.fromkeys(job.after, "")
+        files = {change.partition("=")[0] for change in job.changes if fill(change, nowhere) != change}
+        # Files of other jobs are checked with those jobs.
+        self._refuse(job, stored, now, [key for key in differing(stored, now) if key not in files])
 
     def _refuse(self, job: StudyJob, old: Mapping[str, Any], new: Mapping[str, Any], differing: list[str]) -> None:
         lines = [f"  {key}: {old.get(key)} there, {new.get(key)} now" for key in differing]
