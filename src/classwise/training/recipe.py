@@ -60,8 +60,17 @@ class Recipe:
     @property
     def validates_first(self) -> bool:
         """Whether the held-out images are attacked before the first epoch, for the method's state."""
-        reads = type(self.method).update is not Method.update
-        return self.method.validates_first or (self.validate.first and reads)
+        return self.method.validates_first or (self.validate.first and self._updates)
+
+    @property
+    def uses_validation(self) -> bool:
+        """Whether the trained model depends on the validation: to select an epoch, or for the method's state."""
+        return self.validate.select != "last" or self.method.validates_first or self._updates
+
+    @property
+    def _updates(self) -> bool:
+        """Whether the method has a state that records set."""
+        return type(self.method).update is not Method.update
 
     def settings(self) -> dict[str, Any]:
         """The whole recipe as nested plain values, defaults included, but for teachers that are none."""

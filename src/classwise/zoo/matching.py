@@ -4,6 +4,7 @@ compared, seeds included, not names."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from classwise import attacks, methods
@@ -14,12 +15,14 @@ from classwise.core.run_config import flat, plain, read_config, same
 from classwise.core.run_folder import AuditFolder, TrainingFolder
 from classwise.core.spec import number
 from classwise.models.zoo import Entry, Zoo
+from classwise.results.training_result import TrainingResult
 from classwise.training import recipe
 from classwise.training.recipe import Recipe
 from classwise.zoo.audits import HERE
 
 _ANYWHERE = ("root", "download")  # of data, which their name and split determine
 _FREE = ("train.save_minutes", "train.keep")  # settings that do not change the best model
+_VALIDATION = "validate."
 
 
 def find(chosen: Recipe, zoo: Zoo) -> Entry | None:
@@ -29,10 +32,19 @@ def find(chosen: Recipe, zoo: Zoo) -> Entry | None:
     for name in sorted(zoo.entries):
         entry = zoo.entries[name]
         if all(entry.about.get(key) == value for key, value in quick.items()) and zoo.holds(name):
-            stored = contents(recipe.load(zoo.file(name, TrainingFolder.config_file.name)))
-            if not differing(stored, wanted):
+            files = [zoo.file(name, own.name) for own in (TrainingFolder.config_file, TrainingFolder.history_file)]
+            if not differing(trained(TrainingFolder(files[0].parent), chosen), wanted):
                 return entry
     return None
+
+
+def trained(run: TrainingFolder, chosen: Recipe) -> Mapping[str, Any]:
+    """The contents of a finished training's recipe. If its selected epoch was its last, its model is that of a recipe
+    that selects the last one, and is described so where `chosen` does."""
+    made = recipe.load(run.config_file)
+    if chosen.validate.select == "last" and TrainingResult.load(run).selected == made.train.epochs:
+        made = replace(made, validate=replace(made.validate, select="last"))
+    return contents(made)
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
@@ -41,9 +53,11 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 
 
 def contents(chosen: Recipe) -> Mapping[str, Any]:
-    """All settings of a recipe that the trained model depends on, defaults included."""
+    """All settings of a recipe that the trained model depends on, defaults included: not those of a validation that
+    neither selects the epoch nor sets the state of the method."""
     settings = flat(plain(chosen.settings()))
-    return {key: value for key, value in settings.items() if key not in _FREE}
+    free = (*_FREE, *(() if chosen.uses_validation else (key for key in settings if key.startswith(_VALIDATION))))
+    return {key: value for key, value in settings.items() if key not in free}
 
 
 def find_audit(wanted: AuditConfig, entry: Entry, zoo: Zoo) -> str | None:
