@@ -110,7 +110,8 @@ def test_whether_a_gain_shrinks_is_asked_at_the_largest_1_t(judged: Callable[...
     assert "+10.0 points under PGD, -4.0 at 1/T = 50, -14.0 (" in found[text.format("he")].numbers
     assert found[text.format("same")].verdict == "not decided here"
     assert found[text.format("more")].verdict == "did not hold"
-    assert found[text.format("none")].verdict == "not decided here"
+    assert found["none is more robust than madry under PGD."].verdict == "did not hold"
+    assert found[text.format("none")].verdict == "does not apply"
 
 
 def test_models_that_cannot_be_compared_are_refused(models: dict[str, Path]) -> None:

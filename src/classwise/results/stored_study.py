@@ -25,6 +25,8 @@ from classwise.core.run_folder import StudyFolder, kind_of
 #: The verdicts that decide a claim; see `studies.shared.verdicts`.
 DECIDED = ("held", "did not hold")
 _OPEN = ("not decided here", "not enough images")
+#: That of a claim whose precondition did not hold, so that there is nothing to decide.
+MOOT = "does not apply"
 _NOTES = "What differs from the papers"
 _AGAIN = "Run the study again with the same command: finished jobs are kept."
 
@@ -65,11 +67,13 @@ class StoredStudy:
             return (
                 f"No claim is tested: {_number(len(self.tables), 'table')} and {_number(len(self.charts), 'figure')}."
             )
-        decided, total = sum(self.verdicts[word] for word in DECIDED), len(self.claims)
+        decided, total = sum(self.verdicts[word] for word in DECIDED), len(self.claims) - self.verdicts[MOOT]
         shown = ", ".join(
             f"{count} {word}" for word in (DECIDED if decided else _OPEN) if (count := self.verdicts[word])
         )
         of = _number(total, "claim")
+        if not total:
+            return "No claim applies: their preconditions did not hold."
         if decided:
             return f"{decided} of {of} decided: {shown}."
         return f"{'The claim is not' if total == 1 else f'None of the {of} is'} decided: {shown}."

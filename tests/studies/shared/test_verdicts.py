@@ -87,7 +87,9 @@ def test_several_rulings_make_one() -> None:
     assert agree(FAILED, FAILED).verdict == "did not hold"
     assert agree(HELD, FAILED).verdict == "not decided here"
     assert given(HELD, FAILED).verdict == "did not hold"
-    assert given(FAILED, HELD).verdict == given(UNKNOWN, HELD).verdict == "not decided here"
+    assert given(UNKNOWN, HELD).verdict == "not decided here"
+    assert given(FAILED, HELD).verdict == given(FAILED, FEW).verdict == "does not apply"
+    assert given(FAILED, HELD).test == FAILED.test
     assert given(FEW, HELD).verdict == "not enough images"
     assert [either(one, HELD).verdict for one in (HELD, UNKNOWN, FAILED)] == ["held", "did not hold", "did not hold"]
     assert either(UNKNOWN, FAILED).verdict == "not decided here"

@@ -25,11 +25,12 @@ _EVERYWHERE: tuple[Part, ...] = ("audit", "training", "board", "study")
 TERMS = (
     Term(
         "claim",
-        "claim; held, did not hold, not decided here, not enough images",
+        "claim; held, did not hold, does not apply, not decided here, not enough images",
         "A claim is a sentence of a paper, or of a protocol, that a test can decide. It held if the test rejects in "
         "its direction, and did not hold if it rejects in the other one, or if an equivalence test with a stated "
-        "margin does. Anything else is not decided here, which is no evidence against it; where there are fewer "
-        "images than the test needs, that is said.",
+        "margin does. It does not apply if its precondition did not hold: without a gain, no gain can vanish. Anything "
+        "else is not decided here, which is no evidence against it; where there are fewer images than the test needs, "
+        "that is said.",
         ("study",),
     ),
     Term(

@@ -15,7 +15,7 @@ from classwise.core.format import duration, listed, radius
 from classwise.core.spec import number
 from classwise.core.storage import atomic_write_text
 from classwise.results import stored_study
-from classwise.results.stored_study import DECIDED, StoredStudy
+from classwise.results.stored_study import DECIDED, MOOT, StoredStudy
 from classwise.show.page import charts, document, first_screen, glossary
 from classwise.show.page.data import slugs
 from classwise.show.page.sections import setting_rows
@@ -130,9 +130,11 @@ def _numbers(found: StoredStudy) -> list[tuple[str, str, str]]:
     numbers = []
     if found.claims:
         few = found.verdicts["not enough images"]
-        undecided = len(found.claims) - sum(found.verdicts[word] for word in DECIDED)
+        undecided = len(found.claims) - sum(found.verdicts[word] for word in (*DECIDED, MOOT))
         numbers = [(str(found.verdicts[word]), f"claims {word}", "") for word in DECIDED]
         numbers.append((str(undecided), "claims not decided", f"{few} for want of images" if few else ""))
+        if moot := found.verdicts[MOOT]:
+            numbers.append((str(moot), "claims that do not apply", "their precondition did not hold"))
     if found.jobs:
         spent = sum(job["seconds"] for job in found.jobs)
         numbers.append(

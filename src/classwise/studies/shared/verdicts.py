@@ -2,6 +2,7 @@
 
     held                the test rejects in the claim's direction
     did not hold        it rejects in the other direction, or an equivalence test with a stated margin does
+    does not apply      its precondition did not hold: there is no gain that could vanish
     not enough images   there are fewer than the test needs
     not decided here    anything else
 
@@ -26,7 +27,7 @@ from scipy import special
 from classwise.core.format import percent
 from classwise.stats.intervals import POWER
 
-Verdict = Literal["held", "did not hold", "not decided here", "not enough images"]
+Verdict = Literal["held", "did not hold", "does not apply", "not decided here", "not enough images"]
 
 #: The probability of a false positive, both directions together.
 LEVEL = 0.05
@@ -137,6 +138,8 @@ def agree(*rulings: Ruling) -> Ruling:
 
 def given(condition: Ruling, then: Ruling) -> Ruling:
     """Of a claim with a precondition: a gain can only vanish if there was one."""
+    if condition.verdict == "did not hold":
+        return replace(condition, verdict="does not apply")
     return then if condition.held else _open([condition, then])
 
 
