@@ -23,7 +23,7 @@ from bench.setting import EPS, SPEC, Setting
 from bench.throughput import Floor
 from classwise import attacks as attack_files
 from classwise.core.spec import number
-from classwise.studies.reproduction.cost import passes
+from classwise.studies.runner.cost import passes
 
 TITLE = "AutoAttack compared with the reference"
 

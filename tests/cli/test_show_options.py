@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -118,11 +119,17 @@ def test_help_is_in_panels(command: tuple[str, ...], panels: list[str]) -> None:
     assert set(panels) <= set(found), found
 
 
-def test_the_zoo_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_zoo_fits_the_terminal_and_is_a_line_for_each_model_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     from classwise.models import zoo
 
-    row = {"name": "cifar10/resnet16/trades-0", "data": "cifar10", "clean": "97.7%", "worst class": "33.3% automobile"}
-    monkeypatch.setattr(zoo, "rows", lambda: [{**row, "attack": "pgd-20 + autoattack-standard, linf 8/255"}])
-    text = invoke("list", "zoo")
+    row = {"name": "cifar10/resnet16/class_offsets_tuned-0", "data": "cifar10", "worst class": "33.3% automobile"}
+    attack = "pgd-20 + autoattack-standard, linf 8/255"
+    monkeypatch.setattr(zoo, "rows", lambda: [{**row, "attack": attack}])
+    _, *lines = invoke("list", "zoo").splitlines()
+    assert len(lines) == 1
+    assert all(text in lines[0] for text in (*row.values(), attack))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    text = re.sub(r"\x1b\[[0-9;]*m", "", invoke("list", "zoo"))
     assert max(map(len, text.splitlines())) <= 80
-    assert "pgd-20 + autoattack-standard, linf 8/255" in text
+    assert all(word in text for word in (*row.values(), attack))

@@ -24,6 +24,15 @@ def test_nothing_is_guessed_where_nothing_is_near() -> None:
     assert str(unknown("attack", "zzzz", ["pgd"])) == "unknown attack 'zzzz'. Known: pgd."
 
 
+def test_of_many_names_the_nearest_are_listed() -> None:
+    names = [f"n{number:04}" for number in range(1000)]
+    text = str(unknown("class", "n012", names))
+    assert "did you mean 'n0" in text
+    assert text.endswith(" and 990 others.")
+    assert len(text) < 200
+    assert str(unknown("class", "zebra", names)).endswith("n0008, n0009 and 990 others.")
+
+
 @pytest.mark.parametrize("known", [[], iter(())])
 def test_an_owner_without_names_says_so(known: list[str]) -> None:
     assert str(unknown("setting of clean", "foo", known)) == "unknown setting of clean 'foo'. Known: none."

@@ -15,6 +15,8 @@ from rich.table import Table
 from classwise.core.errors import unknown
 from classwise.core.registry import KINDS
 
+_FILE = 1000  # characters of a line where no terminal limits it, so that each model is one line for grep
+
 
 def list_(
     kind: Annotated[
@@ -47,9 +49,11 @@ def _show_rows(rows: list[dict[str, Any]]) -> None:
     from classwise.show import tables
 
     console, frame = Console(), pd.DataFrame(rows).astype(str)
+    if not console.is_terminal:
+        console = Console(width=_FILE)
     if not rows:
         console.print("The zoo holds no models.")
-    for piece in tables.terminal(frame, frame.columns, console.width):
+    for piece in tables.terminal(frame, frame.columns, console.width, longest=console.width // 2):
         console.print(piece)
 
 

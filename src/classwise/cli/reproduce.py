@@ -77,13 +77,8 @@ def _show_list(zoo: bool) -> None:
 
 def _show_reproduction(plan: ReproductionPlan, folder: Path, common: Common) -> None:
     """The jobs of a plan at the price that is counted for them, and what is not as in the paper."""
-    from classwise.studies.reproduction import cost
-    from classwise.studies.runner.graph import Graph
-
-    counted = cost.seconds(Graph.of(plan.jobs()))
-    show_plan(plan, folder, common, counted=counted, budget=0.0)
+    show_plan(plan, folder, common, budget=0.0)
     console = Console()
-    console.print("Times are counted, to a factor of two.", style="dim")
     if plan.differs:
         console.print("\nNot as in the paper:")
     for sentence in plan.sentences:

@@ -21,7 +21,7 @@ from classwise.core.stopping import exit_code
 if TYPE_CHECKING:
     from classwise.studies import Study, StudyResult
 
-_PROBING = 120.0  # seconds that a dry run of a study may measure in all
+_PROBING = 30.0  # seconds that a dry run of a study may measure in all; the rest is counted
 
 _NAMED = "classwise.study"  # which study is asked about
 
@@ -170,10 +170,10 @@ def show_plan(
     chosen: Study,
     folder: Path,
     common: Common,
-    counted: Mapping[str, float | None] | None = None,
     budget: float = _PROBING,
 ) -> None:
-    """Print the jobs of a study and about how long each takes."""
+    """Print the jobs of a study and about how long each takes: measured within the budget, in seconds, else counted."""
+    from classwise.studies.runner import cost
     from classwise.studies.runner.estimate import estimate, show
     from classwise.studies.runner.from_zoo import in_zoo
     from classwise.studies.runner.graph import Graph
@@ -189,7 +189,7 @@ def show_plan(
             common.resources,
             given=common.given,
             budget=budget,
-            counted=counted,
+            count=lambda job: cost.seconds_of(job, workspace.graph),
             zoo=in_zoo(workspace.graph) if common.zoo else {},
             watch=watch,
         )

@@ -8,6 +8,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+_LISTED = 60  # names that an error lists; of more than that, the nearest few
+_NEAR = 10
+
 
 class UserError(ValueError):
     """An invalid input; the message says what was expected and what to do. The command line adds no traceback."""
@@ -41,9 +44,11 @@ def lookup(kind: str, name: str, known: Mapping[str, T]) -> T:
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
-    """An error for a name that does not exist, naming the nearest one that does."""
+    """An error for a name that does not exist, naming the nearest one that does; of many names only the nearest few."""
     names, name = sorted(known), str(name)
     by_lower = {known_name.lower(): known_name for known_name in names}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
-    hint = f"; did you mean {by_lower[near[0]]!r}?" if near else "."
-    return UserError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names) or 'none'}.")
+    near = [by_lower[one] for one in difflib.get_close_matches(name.lower(), by_lower, n=_NEAR, cutoff=0.5)]
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    listed = names if len(names) <= _LISTED else sorted(near) or names[:_NEAR]
+    more = f" and {len(names) - len(listed)} others" if len(listed) < len(names) else ""
+    return UserError(f"unknown {kind} {name!r}{hint} Known: {', '.join(listed) or 'none'}{more}.")

@@ -98,17 +98,22 @@ def html(
 
 
 def terminal(
-    table: pd.DataFrame, words: Collection[str] = (), width: int = 80, most: int | None = None
+    table: pd.DataFrame,
+    words: Collection[str] = (),
+    width: int = 80,
+    most: int | None = None,
+    longest: int = _LONGEST,
 ) -> Iterator[Table]:
     """The table, or where it is wider than the terminal several, each with the first column and some of the others.
 
-    most: of a longer table only so many rows are shown, from both ends.
+    most: of a longer table only so many rows are shown, from both ends. longest: a name in the first column that is
+    longer is broken into lines.
     """
     rows = table if most is None or len(table) <= most else pd.concat([table.head(most // 2), table.tail(most // 2)])
     texts = list(_lines(rows, str))
     widths = [max(cell_len(line[column]) for line in texts) for column in range(len(table.columns))]
     left_out = f"… {len(table) - len(rows)} more" if len(rows) < len(table) else ""
-    widths[0] = max(min(widths[0], _LONGEST), len(left_out))
+    widths[0] = max(min(widths[0], longest), len(left_out))
     for chosen in _pieces(widths, width):
         piece = Table(box=None, pad_edge=False)
         for column in chosen:
@@ -117,6 +122,7 @@ def terminal(
                 Text(texts[0][column]),
                 justify="left" if left else "right",
                 no_wrap=column > 0,
+                overflow="fold",
                 max_width=widths[column],
             )
         for place, line in enumerate(texts[1:]):

@@ -10,6 +10,7 @@ neither figures nor, often, torch.
 from __future__ import annotations
 
 import importlib
+import re
 import typing
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,7 @@ _REGISTRY = Registry(
     accepts=_is_study,
     expected="a frozen dataclass derived from classwise.studies.Study",
 )
+_NAMES = re.compile(r"[\w./+-]+(,[\w./+-]+)+")  # several, without settings and without blanks
 names, knows, describe, usage = _REGISTRY.names, _REGISTRY.knows, _REGISTRY.describe, _REGISTRY.usage
 
 
@@ -78,10 +80,14 @@ def parse(name: str, options: Mapping[str, Any]) -> Study:
 
 
 def _items(value: Any, kind: Any) -> Any:
-    """The items of a list as it is typed: given several times, or, if they are numbers, with commas between them."""
+    """The items of a list as it is typed: given several times, or with commas between them. Of text only names are cut
+    at commas: those of a spec with settings, ``pgd:steps=5,step=0.1``, belong to it."""
     items = list(value) if isinstance(value, (list, tuple)) else [value]
     if items == ["none"]:
         return []
-    if typing.get_args(kind)[0] is str:
-        return items
-    return [part for item in items for part in (spec.items(item, older=",") if isinstance(item, str) else [item])]
+    cut = _names if typing.get_args(kind)[0] is str else lambda item: spec.items(item, older=",")
+    return [part for item in items for part in (cut(item) if isinstance(item, str) else [item])]
+
+
+def _names(text: str) -> list[str]:
+    return text.split(",") if _NAMES.fullmatch(text) else [text]

@@ -88,9 +88,9 @@ def test_a_probe_in_a_process_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_probe_that_does_not_end_is_given_up(tmp_path: Path) -> None:
     workspace = planned(tmp_path, TrainJob("t", "desk/digits/madry"))
-    found = estimates._measure(workspace, workspace.graph.jobs["t"], Resources(), 1.0, limit=0.01)
+    found = estimates._measure(workspace, workspace.graph.jobs["t"], Resources(), 1.0, limit=0.1)
     assert math.isnan(found.seconds)
-    assert found.basis == "unknown: not measured within 0.01 s"
+    assert found.basis == "unknown: not measured within 0.1 s"
 
 
 def test_a_probe_that_cannot_be_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

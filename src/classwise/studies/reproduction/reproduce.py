@@ -25,9 +25,10 @@ from classwise.core.toml import tomllib
 from classwise.data import class_names
 from classwise.published.like import resolve_likes
 from classwise.published.numbers import LABELS
-from classwise.studies.reproduction import compared, cost
+from classwise.studies.reproduction import compared
 from classwise.studies.reproduction.measured import READERS
 from classwise.studies.reproduction.several import Several
+from classwise.studies.runner import cost
 from classwise.studies.runner.from_zoo import in_zoo
 from classwise.studies.runner.graph import Graph, StudyJob
 from classwise.studies.runner.result import Done, StudyResult

@@ -1,6 +1,6 @@
 """The cost of a study before it is run: its jobs, and time and memory from a short probe of each kind (`probe`).
 
-Probes share a budget of time. Once it is spent, the caller's counts are used for the rest (`reproduction.cost`). Jobs
+Probes share a budget of time. Once it is spent, the rest is counted in operations (`cost`). Jobs
 that differ only in seeds, weights, rates and which classes are left out share one probe; if such a job is finished,
 the time it took is the estimate.
 """
@@ -33,9 +33,10 @@ from classwise.studies.runner.work import Workspace
 from classwise.training import recipe
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
 
 _UNKNOWN = Measured(math.nan, math.nan, "unknown")
+_COUNTED = "counted"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,14 +57,15 @@ def estimate(
     limit: float = 120.0,
     given: Container[str] = (),
     budget: float = math.inf,
-    counted: Mapping[str, float | None] | None = None,
+    count: Callable[[StudyJob], float | None] = lambda job: None,
     zoo: Mapping[str, str] | None = None,
     watch: Callable[[str], None] = lambda name: None,
 ) -> pd.DataFrame:
     """A row for each job: what it waits for, whether it is finished, the time it took or will take, and memory.
 
     seconds: about how long a probe measures; limit: its timeout; given: jobs replaced by a finished run (--use);
-    budget: seconds for all probes together; counted: seconds of jobs that there is no time to probe; zoo:
+    budget: seconds for all probes together; count: seconds of a job that was not measured, None where they
+    cannot be counted; zoo:
     trainings that are taken from it, and their names there; watch: called with
     the name of each job that is probed. Nothing is written.
     """
@@ -91,8 +93,8 @@ def estimate(
                 watch(job.name)
                 known[key] = _measure(workspace, job, resources, seconds, min(limit, left), zoo)
             took = known.get(key, _UNKNOWN)
-            if math.isnan(took.seconds) and (guess := (counted or {}).get(job.name)) is not None:
-                took = Measured(guess, math.nan, "counted")
+            if math.isnan(took.seconds) and (guess := count(job)) is not None:
+                took = Measured(guess, math.nan, _COUNTED)
         about_job = {"job": job.name, "kind": job.kind, "waits for": ", ".join(sorted(job.after))}
         rows.append({**about_job, "state": state, **dataclasses.asdict(took)})
     return pd.DataFrame(rows)
@@ -141,15 +143,19 @@ def show(frame: pd.DataFrame, resources: Resources, console: Console | None = No
     console = console or Console()
     table = Table(box=None, pad_edge=False)
     front = ("job", "kind", "waits for", "state")
-    for column in (*front, "time", "memory", "how it is known"):
-        number = column in ("time", "memory")
-        table.add_column(column, justify="right" if number else "left", no_wrap=number)
+    narrowest = {"job": 22, "waits for": 9, "basis": 9}  # what is longer is broken into lines, never cut
+    for column in (*front, "time", "memory", "basis"):
+        justify: JustifyMethod = "right" if column in ("time", "memory") else "left"
+        short, least = column not in narrowest, narrowest.get(column)
+        table.add_column(column, justify=justify, no_wrap=short, min_width=least, overflow="fold")
     for row in frame.to_dict("records"):
         words = [*(row[column] for column in front), duration(row["seconds"]), memory(row["megabytes"]), row["basis"]]
         table.add_row(*map(Text, words), style="" if row["state"] == "to do" else "dim")
     console.print(table)
     console.print()
     console.print(Text(sentence(totals(frame, resources.jobs), resources.jobs)))
+    if (frame["basis"] == _COUNTED).any():
+        console.print(Text("Counted times are good to a factor of two."), style="dim")
 
 
 def sentence(total: Totals, jobs: int) -> str:
@@ -229,7 +235,7 @@ def _measure(
     try:
         done = subprocess.run(command, input=order, capture_output=True, text=True, env=environment, timeout=limit)
     except subprocess.TimeoutExpired:
-        return Measured(math.nan, math.nan, f"unknown: not measured within {limit:g} s")
+        return Measured(math.nan, math.nan, f"unknown: not measured within {duration(limit)}")
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines() or ["no output"]
     if done.returncode:
         return Measured(math.nan, math.nan, f"unknown: {lines[-1]}")

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from classwise.core.errors import Unfinished, UserError
-from classwise.core.run_folder import RunFolder, StudyFolder
+from classwise.core.run_folder import RunFolder, StudyFolder, TrainingFolder
 from classwise.core.run_lock import writing
 from classwise.core.storage import atomic_write_text
 from classwise.core.trust import trusting
@@ -102,12 +102,13 @@ class Workspace:
     def check_recipe(self, job: TrainJob) -> None:
         """Raise if a finished training was done by its recipe as it was before it was changed."""
         from classwise.training import recipe
-        from classwise.zoo.matching import contents, differing
+        from classwise.zoo.matching import contents, differing, trained
 
-        config = RunFolder(self.folder_of(job.name)).config_file
-        if self.finished(job) is None or not config.is_file():
+        run = TrainingFolder(self.folder_of(job.name))
+        if self.finished(job) is None or not run.config_file.is_file():
             return
-        stored, now = contents(recipe.load(config)), contents(recipe.load(job.recipe, job.changes))
+        chosen = recipe.load(job.recipe, job.changes)
+        stored, now = trained(run, chosen), contents(chosen)
         nowhere = dict.fromkeys(job.after, "")
         files = {change.partition("=")[0] for change in job.changes if fill(change, nowhere) != change}
         # Files of other jobs are checked with those jobs.

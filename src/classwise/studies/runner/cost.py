@@ -20,6 +20,7 @@ from torch import nn
 from classwise import attacks as attack_files
 from classwise.attacks import Attack
 from classwise.attacks.fab import Boundary
+from classwise.core.user_files import IN_FILE
 from classwise.data import size
 from classwise.engine.operations import operations
 from classwise.models import load_model
@@ -35,13 +36,18 @@ _CRAFTED = 40  # passes of an attack crafted on another model: twenty steps of P
 
 def of_jobs(graph: Graph) -> dict[str, float | None]:
     """Floating-point operations of each job; None where they cannot be counted beforehand."""
-    return {job.name: _train(job) if isinstance(job, TrainJob) else _audit(job, graph) for job in graph}
+    return {job.name: _operations(job, graph) for job in graph}
 
 
 def seconds(graph: Graph) -> dict[str, float | None]:
     """About how long each job takes on this machine; None where it cannot be counted."""
-    speed = operations_per_second()
-    return {name: None if count is None else count / speed for name, count in of_jobs(graph).items()}
+    return {job.name: seconds_of(job, graph) for job in graph}
+
+
+def seconds_of(job: StudyJob, graph: Graph) -> float | None:
+    """About how long a job takes on this machine; None where it cannot be counted."""
+    count = _operations(job, graph)
+    return None if count is None else count / operations_per_second()
 
 
 @functools.cache
@@ -82,10 +88,14 @@ def _passes(text: str) -> float:
     return sum(passes(attack) for attack in attack_files.parse(text).values())
 
 
+def _operations(job: StudyJob, graph: Graph) -> float | None:
+    return _train(job) if isinstance(job, TrainJob) else _audit(job, graph)
+
+
 def _train(job: TrainJob) -> float | None:
     chosen = recipe.load(job.recipe, job.changes)
     found = size(chosen.data.name)
-    if found is None:
+    if found is None or IN_FILE.match(chosen.model.spec):  # a network of the user's may not be made without memory
         return None
     classes = found.classes - len(chosen.data.exclude)
     each = chosen.data.per_class or found.train / found.classes
@@ -100,9 +110,10 @@ def _audit(job: StudyJob, graph: Graph) -> float | None:
     if not isinstance(job, AuditJob) or (found := size(job.data)) is None:
         return None
     source = graph.training_of(job.model)
+    if source is None or IN_FILE.match(model := recipe.load(source.recipe, source.changes).model.spec):
+        return None
     per_class = job.options.get("per_class")
     images = min(found.test, per_class * found.classes) if per_class else found.test
-    model = job.model if source is None else recipe.load(source.recipe, source.changes).model.spec
     spent = sum(_CRAFTED if "{" in attack else _passes(attack) for attack in job.attacks)
     attacked = 1.0 if job.options.get("protocol") == "final" else _UNBROKEN
     return images * forward(model, found.shape, found.classes) * (1 + attacked * spent)
