@@ -98,6 +98,30 @@ class TestNumbers:
         for _, own in classes.groupby("group"):
             np.testing.assert_array_equal(own["p_holm"], comparisons.holm(own["p"].to_numpy()))
 
+    def test_of_three_groups_the_variance_over_seeds_is_pooled(self, groups: Groups, audit_of: Make) -> None:
+        third = {f"fat-{seed}": audit_of({"pgd-20": right}, SUPPORT, NAMES) for seed, right in enumerate(TRADES[::-1])}
+        three = {**groups, "fat": third}
+        pooled, own, two = compare_groups(three), compare_groups(three, variance="own"), compare_groups(groups)
+        assert (pooled.pooled, own.pooled, two.pooled) == (True, False, False)
+        assert "The variance over seeds is pooled over the 3 groups." in pooled.sentences()
+        numbers = ["mean", "sd", "difference", "difference_sd", "difference_low", "difference_high", "df", "p"]
+        for metric in ("average", "worst"):
+            assert row(own, metric)[numbers].tolist() == row(two, metric)[numbers].tolist()
+            for name in ("difference", "difference_sd"):
+                assert row(pooled, metric)[name] == row(own, metric)[name]
+        # the worst class of every run, and what is left without the effects of groups and of seeds
+        lowest = np.array([[min(right) for right in rights] for rights in (TRADES, WAT, TRADES[::-1])]) / 100
+        rest = lowest - lowest.mean(axis=0) - lowest.mean(axis=1)[:, None] + lowest.mean()
+        spread = 2 * (rest**2).sum() / 4 / 3
+        own_spread = np.var(lowest[1] - lowest[0], ddof=1) / 3
+        variance = own_spread * np.sqrt(row(own, "worst")["df"] / 2) - own_spread + spread  # that of the images kept
+        assert row(pooled, "worst")["df"] == pytest.approx(variance**2 / (spread**2 / 4))
+
+    def test_unpaired_groups_are_not_pooled(self, groups: Groups) -> None:
+        three = {**groups, "fat": dict(list(groups["wat"].items())[:2])}
+        assert not compare_groups(three).pooled
+        assert not compare_groups({**groups, "fat": groups["wat"]}, pair="none").pooled
+
     def test_verdicts(self, audit_of: Make) -> None:
         rights = {"a": [20, 80], "b": [45, 40], "c": [20, 81]}
         made = compare_groups(

@@ -56,6 +56,39 @@ class TestWithoutImages:
         np.testing.assert_allclose(np.ravel(found.interval()), expected.confidence_interval())
 
 
+class TestPooled:
+    def test_it_is_twice_the_mean_square_of_the_interaction(self) -> None:
+        """And the mean of the variance of the differences over all pairs of groups."""
+        values = np.array([[0.50, 0.53, 0.49], [0.60, 0.58, 0.65], [0.70, 0.71, 0.62], [0.55, 0.50, 0.51]])
+        runs = np.split(np.arange(12), 4)
+        effects = values - values.mean(axis=0) - values.mean(axis=1)[:, None] + values.mean()
+        found = exact(values.ravel()).pooled(runs)[0]
+        assert found == pytest.approx(2 * (effects**2).sum() / (3 * 2))
+        pairs = [(values[b] - values[a]).var(ddof=1) for a in range(4) for b in range(a)]
+        assert found == pytest.approx(np.mean(pairs))
+
+    def test_two_groups_pool_nothing(self) -> None:
+        runs, numbers = np.split(np.arange(6), 2), exact(np.concatenate([FIRST, SECOND[:3]]))
+        assert numbers.pooled(runs)[0] == pytest.approx(numbers.difference(*runs, paired=True).spread[0, 0])
+
+    def test_degrees_of_freedom(self) -> None:
+        """Without an effect of the images they are those of the interaction, (t − 1)(k − 1)."""
+        plan = beforehand(0.01, 3, paired=True, groups=5)
+        assert plan.freedom()[0] == pytest.approx(4 * 2)
+        assert plan.planned(10).freedom()[0] == pytest.approx(4 * 9)
+        assert plan.half_width()[0] == pytest.approx(stats.t.ppf(0.975, 8) * 0.01 / np.sqrt(3))
+        assert plan.detectable()[0] < beforehand(0.01, 3, paired=True).detectable()[0]
+
+    def test_groups_that_are_not_paired_cannot_be_pooled(self) -> None:
+        with pytest.raises(UserError, match="groups must be at least 2, and 2 where runs are not paired; got 5"):
+            beforehand(0.01, 3, groups=5)
+
+    @pytest.mark.slow
+    def test_coverage(self) -> None:
+        for name in ("large", "classes tie"):
+            assert (coverage(SETTINGS[name], 3, 150, paired=True, groups=5) >= 0.90).all(), name
+
+
 class TestImages:
     def test_the_variance_is_that_of_the_crossed_design(self) -> None:
         """(MS_seeds + MS_images − MS_rest) / (seeds · images), mean squares of a two-way analysis of variance."""

@@ -18,7 +18,7 @@ from classwise.core.settings import settings_of
 from classwise.core.spec import items, number
 
 if TYPE_CHECKING:
-    from classwise.results.run_groups import Pairing
+    from classwise.results.run_groups import Pairing, Variance
 
 
 _CLASSES, _OUTPUT, _GATED, _SEEDS = "Classes", "Output", "Gate", "Groups over seeds"  # panels of the help
@@ -30,6 +30,7 @@ _CONTROL = "The group the others are compared with. Default: the first."
 _PAIR = (
     "Which runs of two groups are pairs: by name or position, none, or auto (by name where every run has a partner)."
 )
+_VARIANCE = "Variance over seeds of a difference: pooled over all groups, where three or more are paired, or own."
 
 
 def show(
@@ -101,6 +102,7 @@ def compare(
     group: Annotated[list[str] | None, typer.Option("--group", "-g", help=_GROUP, rich_help_panel=_SEEDS)] = None,
     control: Annotated[str | None, typer.Option("--control", help=_CONTROL, rich_help_panel=_SEEDS)] = None,
     pair: Annotated[str, typer.Option("--pair", help=_PAIR, rich_help_panel=_SEEDS)] = "auto",
+    variance: Annotated[str, typer.Option("--variance", help=_VARIANCE, rich_help_panel=_SEEDS)] = "pooled",
     plan: Annotated[str | None, typer.Option("--plan", help="The differences that 3, 5 and 10 seeds would find, for a standard deviation over seeds, such as 0.01, and one over images: 0.01,0.005.", rich_help_panel=_SEEDS)] = None,
     attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack. Default: the headline one.")] = None,
     confidence: Annotated[float | None, typer.Option("--confidence", help="Confidence level of all intervals. Default: that of the base.")] = None,
@@ -124,7 +126,7 @@ def compare(
         typer.echo(of_groups.plan_text(*_plan(plan), 0.95 if confidence is None else confidence))
         return
     names, chosen = _names(name or []), None if columns is None else columns.split(",")
-    compared = _compared_groups(runs, base, group, control, pair, attack, confidence, chosen)
+    compared = _compared_groups(runs, base, group, control, pair, attack, confidence, chosen, variance)
     made: Any = compared or _compared_runs(runs or [], base, attack, confidence)
     shown: Any = of_groups if compared else of_runs
     more = {"names": names} | ({} if compared else {"columns": chosen})
@@ -158,20 +160,28 @@ def _compared_groups(
     attack: str | None = None,
     confidence: float | None = None,
     columns: list[str] | None = None,
+    variance: str = "pooled",
 ) -> Any:
     """The comparison of groups; None where there are none."""
     from classwise.results import run_groups
     from classwise.results.compare_groups import METRICS, compare_groups
 
     if not groups:
-        for option, given in (("--control", control is not None), ("--pair", pair != "auto")):
+        about_groups = {"--control": control is not None, "--pair": pair != "auto", "--variance": variance != "pooled"}
+        for option, given in about_groups.items():
             if given:
                 raise UserError(f"{option} is about groups of runs: give --group NAME=FOLDERS, or use --base for runs.")
         return None
     if runs or base is not None:
         raise UserError("give runs (with --base) or groups of runs (--group, with --control), not both.")
     return compare_groups(
-        run_groups.parse(groups), control, attack, confidence, columns or METRICS, cast("Pairing", pair)
+        run_groups.parse(groups),
+        control,
+        attack,
+        confidence,
+        columns or METRICS,
+        cast("Pairing", pair),
+        cast("Variance", variance),
     )
 
 
@@ -195,6 +205,7 @@ def figure(
     group: Annotated[list[str] | None, typer.Option("--group", "-g", help=_GROUP, rich_help_panel=_SEEDS)] = None,
     control: Annotated[str | None, typer.Option("--control", help=_CONTROL, rich_help_panel=_SEEDS)] = None,
     pair: Annotated[str, typer.Option("--pair", help=_PAIR, rich_help_panel=_SEEDS)] = "auto",
+    variance: Annotated[str, typer.Option("--variance", help=_VARIANCE, rich_help_panel=_SEEDS)] = "pooled",
     attack: Annotated[str | None, typer.Option("--attack", "-a", help="Which attack, for figures of one. Default: the headline one.")] = None,
     width: Annotated[str | None, typer.Option("--width", help="column, page, slide, or a number of points.", rich_help_panel=_OUTPUT)] = None,
     change: Annotated[list[str] | None, typer.Option("--set", "-s", help="An option of the figure: key=value; repeatable.")] = None,
@@ -208,7 +219,7 @@ def figure(
     options: dict[str, Any] = dict(text.partition("=")[::2] for text in change or [])
     kinds, runs = figures.sources(name), runs or []
     columns = items(options["columns"]) if "columns" in options else ["worst", "average"]
-    compared = _compared_groups(runs, None, group, control, pair, attack, columns=columns)
+    compared = _compared_groups(runs, None, group, control, pair, attack, columns=columns, variance=variance)
     if attack is not None and compared is None:
         options["attack"] = attack
     if compared is not None:
@@ -230,6 +241,7 @@ def report(
     group: Annotated[list[str] | None, typer.Option("--group", "-g", help=_GROUP, rich_help_panel=_SEEDS)] = None,
     control: Annotated[str | None, typer.Option("--control", help=_CONTROL, rich_help_panel=_SEEDS)] = None,
     pair: Annotated[str, typer.Option("--pair", help=_PAIR, rich_help_panel=_SEEDS)] = "auto",
+    variance: Annotated[str, typer.Option("--variance", help=_VARIANCE, rich_help_panel=_SEEDS)] = "pooled",
     name: Annotated[list[str] | None, typer.Option("--name", help="What to call the runs, one for each; repeatable. Default: the folders' names.", rich_help_panel=_OUTPUT)] = None,
     title: Annotated[str | None, typer.Option("--title", help="Title of the page.", rich_help_panel=_OUTPUT)] = None,
     note: Annotated[str, typer.Option("--note", help="A note to show below the title.", rich_help_panel=_OUTPUT)] = "",
@@ -245,7 +257,7 @@ def report(
     from classwise.show.page import page
 
     room = {} if images else {"image_bytes": 0}
-    compared = _compared_groups(None, None, group, control, pair)
+    compared = _compared_groups(None, None, group, control, pair, variance=variance)
     gated: dict[str, Any] = {
         "requirements": require or (),
         "confident": confident,

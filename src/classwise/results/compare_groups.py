@@ -2,7 +2,8 @@
 
 A group is the audits of one method trained with several seeds. Each number of a group is the mean over its runs, with
 the standard deviation over them and an interval; each difference from the control has an interval and a test that
-account for both the seeds and the images (`stats.over_seeds`). p-values are corrected by Holm: those of the groups over
+account for both the seeds and the images (`stats.over_seeds`). Where three or more groups are paired, the variance over
+seeds is pooled over all of them. p-values are corrected by Holm: those of the groups over
 all groups and metrics asked about, those of the classes over the classes of a group. What is not decided comes with
 the number of seeds that would decide it, with a power of 80%, if the true difference is the observed one.
 """
@@ -29,7 +30,7 @@ from classwise.metrics.metric import Metric, Shown
 from classwise.results import comparable, measured, run_groups
 from classwise.results.audit_result import Audit, json_rows
 from classwise.results.group_table import GroupTable
-from classwise.results.run_groups import Pairing
+from classwise.results.run_groups import Pairing, Variance
 from classwise.stats import intervals
 from classwise.stats.intervals import POWER, Array
 
@@ -41,8 +42,8 @@ class GroupComparison(Charted):
     """Groups of runs against one of them, the control. Accuracies are fractions, `cv` is in percent².
 
     pairs: for each group but the control its pairs of runs, (run, run of the control), none if it is not paired.
-    pairing: why they are, or are not. shown: how each metric is written. groups and classes: the tables, which `table`
-    and `by_class` return.
+    pairing: why they are, or are not. pooled: whether the variance over seeds is that of all groups. shown: how each
+    metric is written. groups and classes: the tables, which `table` and `by_class` return.
     """
 
     audits: Mapping[str, Mapping[str, Audit]]
@@ -51,6 +52,7 @@ class GroupComparison(Charted):
     confidence: float
     pairs: Mapping[str, Sequence[tuple[str, str]]]
     pairing: Mapping[str, str]
+    pooled: bool
     notes: tuple[str, ...]
     shown: Mapping[str, Shown]
     groups: pd.DataFrame
@@ -83,7 +85,8 @@ class GroupComparison(Charted):
 
     def sentences(self) -> list[str]:
         """For each group but the control, its pairs, what is decided and what is not; and the power of the seeds."""
-        return [*map(self._sentence, self.pairs), *map(self._pairs, self.pairs), self._power()]
+        pooled = [f"The variance over seeds is pooled over the {len(self.audits)} groups."] if self.pooled else []
+        return [*map(self._sentence, self.pairs), *map(self._pairs, self.pairs), *pooled, self._power()]
 
     def summary(self) -> dict[str, Any]:
         """Everything in one JSON-ready dictionary; what is not defined is None."""
@@ -95,6 +98,7 @@ class GroupComparison(Charted):
             "runs": {name: list(runs) for name, runs in self.audits.items()},
             "pairs": {name: [list(pair) for pair in own] for name, own in self.pairs.items()},
             "pairing": dict(self.pairing),
+            "pooled": self.pooled,
             "groups": json_rows(self.groups),
             "classes": json_rows(self.classes),
             "sentences": self.sentences(),
@@ -162,6 +166,7 @@ def compare_groups(
     confidence: float | None = None,
     columns: Sequence[str] = METRICS,
     pair: Pairing = "auto",
+    variance: Variance = "pooled",
 ) -> GroupComparison:
     """Compare groups of runs with `control` (by default the first).
 
@@ -171,6 +176,8 @@ def compare_groups(
         without an attack. Every metric of every group is a test of its own, and all are corrected together.
     pair: "name" pairs runs whose folders differ from the others of their group in the same way, "position" in the order
         given, "none" compares the groups as independent; "auto" pairs by name where every run has a partner.
+    variance: "pooled" estimates the variance over seeds from all groups, where there are three or more and all are
+        paired, which assumes that it is the same for all; "own" from the two groups of each difference.
     """
     audits = run_groups.read(groups)
     if len(audits) < 2:
@@ -200,7 +207,9 @@ def compare_groups(
     numbers = measured.stacked(
         [measured.of_metric(metric, clean if name == CLEAN else rows) for name, metric in chosen.items()]
     )
-    table = GroupTable(places, control, {name: pairs for name, (pairs, _) in paired.items()}, level)
+    partners = {name: pairs for name, (pairs, _) in paired.items()}
+    pooled = variance == "pooled" and len(partners) > 1 and None not in partners.values()
+    table = GroupTable(places, control, partners, level, pooled)
     support = np.bincount(rows[0].label, minlength=rows[0].num_classes)
     shares = np.array([metric.shown.unit == "share" for metric in chosen.values()])
     least = np.full(len(chosen), support[support > 0].min())
@@ -221,6 +230,7 @@ def compare_groups(
             for name, (found, _) in paired.items()
         },
         pairing={name: why for name, (_, why) in paired.items()},
+        pooled=pooled,
         notes=tuple(notes),
         shown={name: metric.shown for name, metric in chosen.items()},
         groups=groups_table,

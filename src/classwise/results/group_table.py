@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,14 @@ from classwise.stats.over_seeds import MeanOverSeeds, Measured
 
 @dataclass(frozen=True)
 class GroupTable:
-    """What makes the tables: where the runs of each group are, the control, the pairs, and the confidence."""
+    """What makes the tables: where the runs of each group are, the control, the pairs, the confidence, and whether the
+    variance over seeds is pooled over the groups."""
 
     places: Mapping[str, Array]
     control: str
     paired: Mapping[str, list[int] | None]
     confidence: float
+    pooled: bool = False
 
     def made(self, kind: str, names: Sequence[str], numbers: Measured, images: Array) -> pd.DataFrame:
         """A row per group and number: means and differences. images: of each share, 0 for what is no share."""
@@ -74,10 +76,23 @@ class GroupTable:
             return {"paired": False, **dict.fromkeys(keys, np.nan)}
         found = self._difference(group, numbers)
         low, high = found.interval(self.confidence)
-        values = (found.value, found.deviation, low, high, found.freedom(), found.p_value())
+        deviation = self._alone(group, numbers).deviation
+        values = (found.value, deviation, low, high, found.freedom(), found.p_value())
         return {"paired": self.paired[group] is not None, **dict(zip(keys, values, strict=True))}
 
     def _difference(self, group: str, numbers: Measured) -> MeanOverSeeds:
-        partners = self.paired[group]
-        own = self.places[group] if partners is None else self.places[group][partners]
-        return numbers.difference(self.places[self.control], own, partners is not None)
+        found = self._alone(group, numbers)
+        if not self.pooled:
+            return found
+        groups = [self._in_order(name) for name in self.places]
+        return replace(found, spread=numbers.pooled(groups)[None], pooled=len(groups) - 1)
+
+    def _alone(self, group: str, numbers: Measured) -> MeanOverSeeds:
+        """The difference with the variance of its own pairs."""
+        paired = self.paired[group] is not None
+        return numbers.difference(self.places[self.control], self._in_order(group), paired)
+
+    def _in_order(self, group: str) -> Array:
+        """Its runs, those of pairs in the order of the control's."""
+        partners = self.paired.get(group)
+        return self.places[group] if partners is None else self.places[group][partners]

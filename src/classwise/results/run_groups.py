@@ -19,6 +19,7 @@ from classwise.core.errors import UserError
 from classwise.results.audit_result import Audit, unique_names
 
 Pairing = Literal["auto", "name", "position", "none"]
+Variance = Literal["pooled", "own"]
 
 _PATTERN = re.compile(r"[*?\[]")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from classwise.studies.runner import cost
-from classwise.studies.runner.graph import AuditJob, Graph, TrainJob
+from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph, TrainJob
 
 
 def test_a_forward_pass_is_counted_by_hand() -> None:
@@ -38,6 +38,17 @@ def test_trainings_and_audits_are_priced_by_their_passes() -> None:
     assert found["madry"] == pytest.approx(8 * one * (5000 * 26 + 1000 * 40))
     assert found["final"] == pytest.approx(100 * one * 41)
     assert found["any"] == pytest.approx(100 * one * 21)  # half of them are broken early
+
+
+def test_an_audit_of_a_repaired_model_costs_as_much_as_one_of_the_trained_one() -> None:
+    repaired = DeriveJob("repaired", "m:f", {"model": "{madry}/best.pt"})
+    audits = [
+        AuditJob(f"{name}-audit", model=f"{{{name}}}/best.pt", data="mnist", attacks=("pgd-20",), eps=0.3)
+        for name in ("madry", "repaired")
+    ]
+    found = cost.of_jobs(Graph.of([TrainJob("madry", "desk/mnist/madry"), repaired, *audits]))
+    assert found["repaired-audit"] == found["madry-audit"] is not None
+    assert found["repaired"] is None  # how many rounds it takes is not known
 
 
 def test_a_given_model_or_network_of_ones_own_is_not_counted() -> None:

@@ -152,8 +152,11 @@ class Graph:
         return len(self.jobs)
 
     def training_of(self, model: str) -> TrainJob | None:
-        """The job that trains a model, ``{trades}/best.pt``, if one of these does."""
+        """The job that trains a model, ``{trades}/best.pt``, if one of these does; also of a model that is derived
+        from a trained one, such as a repaired one."""
         job = self.jobs.get(model.partition("}")[0].removeprefix("{"))
+        if isinstance(job, DeriveJob) and "model" in job.arguments:
+            return self.training_of(str(job.arguments["model"]))
         return job if isinstance(job, TrainJob) else None
 
     def digest(self, name: str) -> str:
