@@ -180,6 +180,9 @@ def test_images_to_calibrate_on_may_be_given() -> None:
     found = cw.repair(Rows(), images(), ATTACK, EPS, rounds=1, calibrate=images(1))
     assert len(found.before.rows()) == 180
     assert found.by_round["n"].tolist() == [30] * 6
+    few = cw.repair(Rows(), images(), ATTACK, EPS, rounds=1, calibrate=images(1), per_class=7)
+    assert len(few.before.rows()) == 21
+    assert few.by_round["n"].tolist() == [30] * 6  # of these, all
     with pytest.raises(UserError, match="names a split"):
         cw.repair(Rows(), images(), ATTACK, EPS, calibrate="train")
     with pytest.raises(UserError, match="is the split that judges"):

@@ -74,7 +74,7 @@ class JudgePart(Part):
 
     judge_attacks: Any = setting(None, "Attack on the judging images, before and after; by default that of --attack; repeatable.", also="Or an attack object, or a list.", option="--judge-attack", takes=list[str])
     judge_share: OpenShare = setting(0.5, "Share of each class's images held back to judge; the change is fitted on the others.")
-    calibrate: Any = setting(None, "Fit the change on this split of the data set, e.g. train, and judge on all images given.", also="Or on these images.")
+    calibrate: Any = setting(None, "Fit the change on this split of the data set, e.g. train, and judge on all images given.", also="Or on all of these images.")
 
 # fmt: on
 

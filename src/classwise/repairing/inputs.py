@@ -197,7 +197,7 @@ def _sets(config: RepairConfig, images: Images) -> tuple[Images, Images]:
             )
         other = dataclasses.replace(part, split=str(wanted))
     else:
-        other = dataclasses.replace(part, name=wanted, root=None, download=False)
+        other = dataclasses.replace(part, name=wanted, root=None, download=False, limit=None, per_class=None)
     found = examples(config.audit(other, attacks=_seeded(config)))
     if found.num_classes > images.num_classes:
         raise UserError(f"the calibration images have {found.num_classes} classes, the others {images.num_classes}.")

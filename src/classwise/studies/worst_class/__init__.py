@@ -73,7 +73,7 @@ class WorstClass(Study):
     seeds: tuple[int, ...] = (0, 1, 2)
     repair: bool = True
     repair_attack: str | None = None
-    keep_average: float | None = None
+    keep_average: float | None = 0.015
     set: tuple[str, ...] = ()
     eps: str | None = None
     norm: Norm | None = None
