@@ -22,7 +22,7 @@ _ROOT = typer.Option("--root", help="Where data sets are. Default: data.")
 
 @app.command()
 def add(
-    run: Annotated[Path, typer.Argument(help="Run folder of a finished training.")],
+    run: Annotated[Path, typer.Argument(help="Run folder of a finished training or repair.")],
     name: Annotated[str, typer.Option("--as", help="Its name, DATA/NETWORK/METHOD-SEED, e.g. cifar10/resnet16/wat-0.")],
     audit: Annotated[list[Path] | None, typer.Option("--audit", help="Run folder of an audit of its best.pt; repeatable. The list shows the first.")] = None,
     half: Annotated[bool, typer.Option("--half", help="Store weights in half precision, if every audit predicts the same with them; it is repeated to find out.")] = False,
@@ -32,7 +32,7 @@ def add(
     root: Annotated[Path | None, _ROOT] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model of that name.")] = False,
 ) -> None:  # fmt: skip
-    """Add a trained model: its weights, recipe, history, audits and cost, and their digests in the index."""
+    """Add a trained or repaired model: its weights, recipe, history, audits and cost, and their digests in the index."""
     from classwise.models.zoo import open_zoo
     from classwise.zoo import adding
 

@@ -5,6 +5,9 @@
                                best.pt, config.toml, history.csv      as in the run folder of a training
                                audits/pgd-20/                          run folders of audits
 
+A repaired model has the config.toml of its repair and no history; `repaired` in its entry.toml names the model that was
+repaired.
+
 It is the folder ``zoo`` beside the package, at the top of a clone. CLASSWISE_ZOO names another folder, or the address
 of one, whose files are fetched when they are used, checked against the index, and kept in the user's cache. An
 installed package has the index alone.
@@ -53,6 +56,11 @@ class Entry:
         return PREFIX + self.name
 
     @property
+    def method(self) -> str:
+        """How it was made: the method that trained it, and whether it was repaired."""
+        return f"{self.about['method']}, repaired" if "repaired" in self.about else str(self.about["method"])
+
+    @property
     def row(self) -> dict[str, Any]:
         """A line of the list of models; the accuracies are those of its first audit."""
         about: Mapping[str, Any] = next(iter(self.about.get("audits", ())), {})
@@ -60,7 +68,7 @@ class Entry:
         return {
             "name": self.name,
             "data": self.about["data"],
-            "method": self.about["method"],
+            "method": self.method,
             "seed": self.about["seed"],
             "clean": percent(about.get("clean", math.nan)) if about else "",
             "average": percent(about["average"]) if about else "",
@@ -105,8 +113,11 @@ class Zoo:
         )
 
     def run(self, name: str) -> TrainingFolder:
-        """A model's folder with all that a training leaves: its checkpoint, recipe and history."""
+        """A model's folder with all that a training leaves: its checkpoint, recipe and history; of a repaired model,
+        that of the model that was repaired."""
         entry = self.entry(name)
+        if "repaired" in entry.about:
+            return self.run(entry.about["repaired"]["of"])
         for file in entry.files:
             if "/" not in file and file != ENTRY:
                 self.file(name, file)
@@ -223,9 +234,10 @@ def names() -> list[str]:
 
 def describe(name: str) -> str:
     """How a model was trained, in a sentence."""
-    about = open_zoo().entry(name).about
+    entry = open_zoo().entry(name)
+    about = entry.about
     return (
-        f"{about['method']} on {about['data']} with {about['network']}, {about['norm']} eps {radius(about['eps'])}, "
+        f"{entry.method} on {about['data']} with {about['network']}, {about['norm']} eps {radius(about['eps'])}, "
         f"{about['epochs']} epochs, seed {about['seed']}"
     )
 

@@ -17,10 +17,12 @@ from classwise.core.errors import UserError
 from classwise.core.run_config import flat
 from classwise.core.run_folder import AuditFolder, TrainingFolder, kind_of
 from classwise.core.storage import file_digest
+from classwise.core.toml import tomllib
 from classwise.results.audit_result import Audit, unique_names
 from classwise.results.training_result import TrainingResult
 
 ZOO = "zoo:"
+_ENTRY = "entry.toml"  # what a model of a zoo is
 _SEED = re.compile(r"(?P<family>.+?)[-_](?:seed-?)?(?P<seed>\d)")  # one digit: resnet-18 and -50 are no seeds
 #: Settings that do not make another recipe.
 _FREE = ("run.", "train.seed", "train.save_minutes", "train.keep")
@@ -61,7 +63,7 @@ def submission(name: str, audit: Audit) -> Submission:
     """An audit with what is known of its model's training."""
     trained = _training(audit)
     if trained is None:
-        return _untrained(name, audit)
+        return _repaired(name, audit) or _untrained(name, audit)
     result = TrainingResult.load(trained)
     settings = flat(result.config)
     recipe = {key: value for key, value in settings.items() if not key.startswith(_FREE)}
@@ -76,6 +78,28 @@ def submission(name: str, audit: Audit) -> Submission:
         training=trained.path,
         epochs=len(result.history),
         seconds=float(result.history["seconds"].sum()) if "seconds" in result.history else float("nan"),
+    )
+
+
+def _repaired(name: str, audit: Audit) -> Submission | None:
+    """An audit of a repaired model in a zoo, whose entry says what it is, with the seconds of the repair; None of any
+    other."""
+    if not _zoo_name(audit):
+        return None
+    files = (place / _ENTRY for place in _above(audit)[:2])
+    about = next((tomllib.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()), {})
+    if "repaired" not in about:
+        return None
+    repair = {key: value for key, value in about["repaired"].items() if key not in ("of", "bias")}
+    origin = about["repaired"]["of"].rpartition("-")[0]
+    return Submission(
+        name=name,
+        audit=audit,
+        architecture=about["network"],
+        method=f"{about['method']}, repaired",
+        seed=about["seed"],
+        family=json.dumps([origin, repair], sort_keys=True),
+        seconds=about["cost"]["training_seconds"],
     )
 
 
@@ -137,7 +161,7 @@ def _zoo_name(audit: Audit) -> str:
 
 def _training(audit: Audit) -> TrainingFolder | None:
     """The training of an audit's model: the folder of its checkpoint or, in a zoo, the one that the audit lies in."""
-    model, above = audit.config.get("model", {}), [] if audit.folder is None else list(audit.folder.resolve().parents)
+    model, above = audit.config.get("model", {}), _above(audit)
     if _zoo_name(audit):
         runs = (TrainingFolder(place) for place in above[:2])
         return next((run for run in runs if run.history_file.is_file()), None)
@@ -148,3 +172,8 @@ def _training(audit: Audit) -> TrainingFolder | None:
         if checkpoint.suffix == ".pt" and checkpoint.is_file() and run.history_file.is_file():
             return run if digest is None or file_digest(checkpoint) == digest else None
     return None
+
+
+def _above(audit: Audit) -> list[Path]:
+    """The folders that an audit lies in, the nearest first."""
+    return [] if audit.folder is None else list(audit.folder.resolve().parents)

@@ -1,4 +1,5 @@
-"""Adding a trained model to the zoo, whole or not at all; the same run gives the same files, byte by byte."""
+"""Adding a trained or a repaired model to the zoo, whole or not at all; the same run gives the same files, byte by
+byte."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ import tomli_w
 
 from classwise import methods
 from classwise.core.errors import UserError
+from classwise.core.repair_folder import RepairFolder
 from classwise.core.run_config import plain, write_config
-from classwise.core.run_folder import TrainingFolder
+from classwise.core.run_folder import TrainingFolder, kind_of
 from classwise.core.run_lock import LOCK, WRITER, writing
 from classwise.core.spec import split
 from classwise.core.storage import atomic_write_text, file_digest
@@ -26,10 +28,22 @@ from classwise.results.audit_result import Audit
 from classwise.results.training_result import TrainingResult
 from classwise.training import recipe
 from classwise.training.resume import recipe_of
-from classwise.zoo import audits, weights
+from classwise.zoo import audits, repaired, weights
 
 _PARTS = ("model", "teacher", "teacher_clean")  # of a recipe that may name weights
 _FINGERPRINTS = {"model": "weights", "teacher": "teacher", "teacher_clean": "teacher_clean"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """A model to be added: its checkpoint, the config.toml and the other files to keep, what is known of it, and what
+    it took."""
+
+    best: Path
+    config: Mapping[str, Any]
+    files: Sequence[Path]
+    about: Mapping[str, Any]
+    seconds: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,18 +67,16 @@ def add(
     root: Path | None = None,
     overwrite: bool = False,
 ) -> Added:
-    """Add the best model of a finished training to the zoo in `folder`, under a name DATA/NETWORK/METHOD-SEED.
+    """Add the best model of a finished training, or that of a finished repair, to the zoo in `folder`, under a name
+    DATA/NETWORK/METHOD-SEED. A repaired model is added after the one that was repaired.
 
     audited: run folders of audits of that model. half: store the weights in half precision, if every audit, repeated
     with the rounded weights, predicts the same for every image; `force`: also if not, with the repeated audits
     instead of those given. cores: on how many the training and the audits ran, for the cost. root: where the data of
     repeated audits are. overwrite: replace a model of that name.
     """
-    source = TrainingFolder(run)
-    config = recipe_of(run)
-    chosen = recipe.load(config)
-    _check_finished(source, chosen)
-    _check_name(name, chosen)
+    source = _source(run, reading.in_folder(folder))
+    _check_name(name, source.about)
     folder.mkdir(parents=True, exist_ok=True)
     with writing(folder, wait=True):
         known = reading.in_folder(folder)
@@ -75,12 +87,18 @@ def add(
         with tempfile.TemporaryDirectory(dir=folder, prefix=".adding-") as scratch:
             made = TrainingFolder(Path(scratch) / "entry")
             made.path.mkdir()
-            write_config(made.config_file, {**_recipe(config, known), "fingerprint": config["fingerprint"]})
-            shutil.copyfile(source.history_file, made.history_file)
+            write_config(made.config_file, source.config)
+            for file in source.files:
+                shutil.copyfile(file, made.path / file.name)
             trained = weights.store(source.best, made.best, half=False)
             given = {path: _audit_of(path, trained) for path in audited}
             kept, remarks = _choose_precision(made, given, Path(scratch), half=half, force=force, root=root)
-            about = _about(name, chosen, TrainingResult.load(made), made, trained, cores)
+            about = {
+                "name": name,
+                **source.about,
+                **_about_weights(made, trained),
+                "cost": _cost(source.seconds, cores),
+            }
             about["audits"] = _store_audits(kept, made.path, reading.PREFIX + name)
             about["cost"] |= {"audit_core_hours": _hours(sum(own["seconds"] for own in about["audits"]), cores)}
             atomic_write_text(made.path / ENTRY, tomli_w.dumps(plain(about)))
@@ -104,24 +122,66 @@ def write_index(folder: Path, entries: Mapping[str, Entry]) -> None:
     atomic_write_text(folder / INDEX, text + "\n")
 
 
-def _check_finished(run: TrainingFolder, chosen: recipe.Recipe) -> None:
+def _source(run: Path, known: Zoo) -> _Source:
+    if kind_of(run) == RepairFolder.kind:
+        return _repaired(RepairFolder(run), known)
+    return _trained(TrainingFolder(run), known)
+
+
+def _check_finished(run: TrainingFolder, epochs: int) -> None:
     if not run.best.is_file():
         raise UserError(f"{run.path} has no {run.best.name}: it is no finished training.")
-    if int(run.history()["epoch"].iloc[-1]) >= chosen.train.epochs:
+    if int(run.history()["epoch"].iloc[-1]) >= epochs:
         return
     last = read_checkpoint(run.last)["classwise"]["extra"]["training"] if run.last.is_file() else {}
     if last.get("stopped") is None:
         raise UserError(f"{run.path} is not finished; classwise train --resume {run.path} finishes it.")
 
 
-def _check_name(name: str, chosen: recipe.Recipe) -> None:
+def _trained(run: TrainingFolder, known: Zoo) -> _Source:
+    config = recipe_of(run.path)
+    chosen = recipe.load(config)
+    _check_finished(run, chosen.train.epochs)
+    result = TrainingResult.load(run)
+    about = {
+        "data": chosen.data.name,
+        "network": chosen.model.spec,
+        "method": methods.name_of(chosen.method),
+        "norm": chosen.threat.norm,
+        "eps": chosen.threat.eps,
+        "epochs": chosen.train.epochs,
+        "selected_epoch": result.selected,
+        "seed": chosen.train.seed,
+    }
+    return _Source(
+        best=run.best,
+        config={**_recipe(config, known), "fingerprint": config["fingerprint"]},
+        files=[run.history_file],
+        about=about,
+        seconds=float(result.history["seconds"].sum()) if "seconds" in result.history else None,
+    )
+
+
+def _repaired(run: RepairFolder, known: Zoo) -> _Source:
+    origin = repaired.origin(run, known)
+    return _Source(
+        best=run.best,
+        config=repaired.config(run, origin),
+        files=[],
+        about={**{key: origin.about[key] for key in repaired.KEPT}, "repaired": repaired.about(run, origin)},
+        seconds=float(repaired.result(run)["seconds"]),
+    )
+
+
+def _check_name(name: str, about: Mapping[str, Any]) -> None:
     """Raise where a name does not say what the model is."""
-    data, seed, parts = split(chosen.data.name)[0], chosen.train.seed, name.split("/")
+    data, seed, parts = split(about["data"])[0], about["seed"], name.split("/")
+    method = f"{about['method']}_repaired" if "repaired" in about else about["method"]
     shaped = len(parts) == 3 and all(map(reading.is_name, parts))
     if not shaped or parts[0] != data or not parts[-1].endswith(f"-{seed}"):
         raise UserError(
             f"a model of the zoo is called DATA/NETWORK/METHOD-SEED; this one was trained on {data} with seed {seed}: "
-            f"--as {data}/NETWORK/{methods.name_of(chosen.method)}-{seed}. Got {name!r}."
+            f"--as {data}/NETWORK/{method}-{seed}. Got {name!r}."
         )
 
 
@@ -133,18 +193,14 @@ def _recipe(config: Mapping[str, Any], known: Zoo) -> dict[str, Any]:
         if path is None or reading.is_zoo(path):
             continue
         wanted = config["fingerprint"][_FINGERPRINTS[part]]
-        named = [entry.spec for entry in known.entries.values() if wanted in _fingerprints(entry)]
-        if not named:
+        used = repaired.with_weights(wanted, known)
+        if used is None:
             raise UserError(
                 f"this training used {path} ({part}.weights), which is not in the zoo: add that model first, so that "
                 "others can repeat it."
             )
-        tree[part]["weights"] = named[0]
+        tree[part]["weights"] = used.spec
     return tree
-
-
-def _fingerprints(entry: Entry) -> tuple[str, ...]:
-    return (entry.about["fingerprint"], entry.about.get("trained_fingerprint", ""))
 
 
 def _audit_of(path: Path, trained: str) -> Audit:
@@ -189,32 +245,23 @@ def _store_audits(kept: Sequence[Audit], folder: Path, spec: str) -> list[dict[s
     return [audits.about(audit, f"audits/{name}") for name, audit in named.items()]
 
 
-def _about(
-    name: str, chosen: recipe.Recipe, result: TrainingResult, made: TrainingFolder, trained: str, cores: int
-) -> dict[str, Any]:
-    """What is known of a model, but for its audits."""
-    spent = float(result.history["seconds"].sum()) if "seconds" in result.history else None
+def _about_weights(made: TrainingFolder, trained: str) -> dict[str, Any]:
+    """What is known of the weights as they are stored."""
     stored = weights.fingerprint(made.best)
-    rounded = {} if stored == trained else {"trained_fingerprint": trained}
     return {
-        "name": name,
-        "data": chosen.data.name,
-        "network": chosen.model.spec,
-        "method": methods.name_of(chosen.method),
-        "norm": chosen.threat.norm,
-        "eps": chosen.threat.eps,
-        "epochs": chosen.train.epochs,
-        "selected_epoch": result.selected,
-        "seed": chosen.train.seed,
         "parameters": weights.parameters(made.best),
         "precision": "float16" if weights.is_half(made.best) else "float32",
         "fingerprint": stored,
-        **rounded,
-        "cost": {
-            "cores": cores,
-            "training_seconds": None if spent is None else round(spent, 1),
-            "training_core_hours": None if spent is None else _hours(spent, cores),
-        },
+        **({} if stored == trained else {"trained_fingerprint": trained}),
+    }
+
+
+def _cost(seconds: float | None, cores: int) -> dict[str, Any]:
+    """What making the model took, but for its audits and for the model that it was made from."""
+    return {
+        "cores": cores,
+        "training_seconds": None if seconds is None else round(seconds, 1),
+        "training_core_hours": None if seconds is None else _hours(seconds, cores),
     }
 
 

@@ -60,12 +60,13 @@ def _wrong_files(zoo: Zoo, entry: Entry) -> Iterator[str]:
 
 
 def _wrong_model(zoo: Zoo, entry: Entry) -> Iterator[str]:
-    run = zoo.run(entry.name)
+    best = zoo.file(entry.name, TrainingFolder.best.name)
     about: dict[str, Any] = tomllib.loads(zoo.file(entry.name, ENTRY).read_text(encoding="utf-8"))
     if about != entry.about:
         yield f"its {ENTRY} and the index say different things; add it again with --overwrite."
-    if weights.fingerprint(run.best) != about["fingerprint"]:
-        yield f"the weights of {run.best} are not those with the fingerprint in {ENTRY}."
+    if weights.fingerprint(best) != about["fingerprint"]:
+        yield f"the weights of {best} are not those with the fingerprint in {ENTRY}."
+    run = zoo.run(entry.name)
     recipe.load(run.config())
     run.history()
 

@@ -31,7 +31,8 @@ def find(chosen: Recipe, zoo: Zoo) -> Entry | None:
     quick = {"data": chosen.data.name, "method": methods.name_of(chosen.method), "seed": chosen.train.seed}
     for name in sorted(zoo.entries):
         entry = zoo.entries[name]
-        if all(entry.about.get(key) == value for key, value in quick.items()) and zoo.holds(name):
+        alike = all(entry.about.get(key) == value for key, value in quick.items())
+        if alike and "repaired" not in entry.about and zoo.holds(name):
             files = [zoo.file(name, own.name) for own in (TrainingFolder.config_file, TrainingFolder.history_file)]
             if not differing(trained(TrainingFolder(files[0].parent), chosen), wanted):
                 return entry

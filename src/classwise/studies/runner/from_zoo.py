@@ -1,4 +1,5 @@
-"""Trainings that need not be done, since the zoo has the model of the same recipe, and audits that it has of them."""
+"""Trainings that need not be done, since the zoo has the model of the same recipe; repairs of these models, and audits,
+that it has too."""
 
 from __future__ import annotations
 
@@ -13,9 +14,10 @@ from classwise.core.run_folder import RunFolder, TrainingFolder
 from classwise.core.run_lock import writing
 from classwise.core.storage import atomic_write, atomic_write_text
 from classwise.models.zoo import ENTRY, PREFIX, Zoo, is_zoo, open_zoo
-from classwise.studies.runner.graph import AuditJob, Graph, TrainJob
+from classwise.studies.runner.graph import AuditJob, DeriveJob, Graph, TrainJob
 from classwise.studies.runner.work import Workspace
 from classwise.training import recipe
+from classwise.zoo import repaired
 from classwise.zoo.matching import find, find_audit
 
 _BEST = f"/{TrainingFolder.best}"
@@ -23,8 +25,8 @@ _AUDITS = "audits/"  # the folder of a model's audits
 
 
 def in_zoo(graph: Graph) -> dict[str, str]:
-    """The trainings of a study whose best model the zoo has, and the audits that it has of such models; their names
-    there.
+    """The trainings of a study whose best model the zoo has, the repairs that it has of such models, and the audits of
+    both; their names there.
 
     Of a training that other jobs need more than best.pt of (a later checkpoint, those of its epochs) there is none. One
     that fine-tunes or distils such a model is compared by the name of that model. A zoo that cannot be reached is a
@@ -37,6 +39,11 @@ def in_zoo(graph: Graph) -> dict[str, str]:
             if isinstance(job, TrainJob) and job.after <= found.keys() and _only_best(graph, job.name):
                 changes = [_named(change, found) for change in job.changes]
                 if (entry := find(recipe.load(job.recipe, changes), zoo)) is not None:
+                    found[job.name] = entry.name
+        for job in graph if zoo.entries else ():
+            if isinstance(job, DeriveJob) and is_zoo(model := _named(str(job.arguments.get("model", "")), found)):
+                wanted = repaired.asked(job.settings()["function"], job.arguments)
+                if (entry := repaired.find(zoo.entry(model).name, wanted, zoo)) is not None:
                     found[job.name] = entry.name
         for job in graph if zoo.entries else ():
             if isinstance(job, AuditJob) and is_zoo(model := _named(job.model, found)):
