@@ -12,6 +12,7 @@ import torch
 import classwise as cw
 from classwise import studies
 from classwise.core.errors import UserError
+from classwise.studies.runner.from_zoo import in_zoo
 from classwise.studies.runner.graph import AuditJob, Graph, TrainJob
 from classwise.studies.worst_class import WorstClass
 from classwise.training import recipe
@@ -36,6 +37,13 @@ SMALL: dict[str, Any] = {
 
 def jobs(**changes: Any) -> Graph:
     return Graph.of(studies.parse("worst_class", {**SMALL, **changes}).jobs())
+
+
+@pytest.mark.slow
+def test_the_shipped_zoo_has_what_the_protocol_made() -> None:
+    tuned = tuple(f"protocol/cifar10/tuned/{name}" for name in ("trades", "dafa", "faal", "class_offsets"))
+    graph = Graph.of(WorstClass(tuned=tuned, scratch=(), repair=False, strong_per_class=0).jobs())
+    assert {job.name for job in graph} == in_zoo(graph).keys()
 
 
 def test_every_method_starts_from_the_base_of_its_own_seed() -> None:
