@@ -64,14 +64,18 @@ def contents(chosen: Recipe) -> Mapping[str, Any]:
 def find_audit(wanted: AuditConfig, entry: Entry, zoo: Zoo) -> str | None:
     """The folder, inside that of the model, of an audit that was asked for the same; the first of several.
 
-    Stored audits have neither probabilities nor adversarial images, so that there is none for who wants those.
+    Stored audits have neither probabilities nor adversarial images, so that there is none for who wants those. One in
+    which every attack saw every example has the worst case of one that asks for the survivors only.
     """
     if wanted.output.probs is not False or wanted.output.save_adversarial or wanted.output.landscape:
         return None
+    accepted = [_asked(wanted)]
+    if wanted.attacks.coverage == "survivors":
+        accepted.append({**accepted[0], "coverage": "all"})
     for about in entry.about.get("audits", ()):
         folder = str(about["folder"])
         stored = read_config(zoo.file(entry.name, f"{folder}/{AuditFolder.config_file.name}"))
-        if _asked(config_of(stored, leave=HERE, model=entry.spec)) == _asked(wanted):
+        if _asked(config_of(stored, leave=HERE, model=entry.spec)) in accepted:
             return folder
     return None
 

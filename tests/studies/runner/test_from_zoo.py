@@ -111,6 +111,17 @@ class TestAudits:
     def test_another_audit_is_not(self, audited: Path, changed: dict[str, Any]) -> None:
         assert from_zoo.in_zoo(Graph.of([TRAIN, self.asked(**changed)])) == {"base": NAME}
 
+    def test_one_of_every_example_has_what_the_survivors_are_asked_for(self, audited: Path, tmp_path: Path) -> None:
+        wanted = {"base": NAME, "look": f"{NAME}/audits/fgsm"}
+        assert from_zoo.in_zoo(Graph.of([TRAIN, self.asked(options={"coverage": "survivors"})])) == wanted
+        run, few = tmp_path / "run", tmp_path / "few"
+        cw.audit(
+            run / "best.pt", "digits", "fgsm", 0.15, per_class=2, coverage="survivors", out=few, progress=False
+        )  # fmt: skip
+        adding.add(run, NAME, audited, audited=[few], overwrite=True)
+        assert from_zoo.in_zoo(Graph.of([TRAIN, self.asked(options={"coverage": "survivors"})])) == wanted
+        assert from_zoo.in_zoo(Graph.of([TRAIN, self.asked()])) == {"base": NAME}
+
     def test_it_is_copied_and_not_run(self, audited: Path, tmp_path: Path) -> None:
         workspace = planned(tmp_path / "study", TRAIN, self.asked())
         from_zoo.take(workspace, from_zoo.in_zoo(workspace.graph))
