@@ -107,6 +107,9 @@ def test_verdicts_go_by_the_p_value_of_either_direction() -> None:
         assert "nan" not in first.numbers
         assert second.verdict == "held"  # of six classes the one order of 720
         assert {claim.verdict for claim in study._claims("m", tests, classes.assign(n=19))} == {"not enough images"}
+    _, none_differs = study._claims("m", tests, classes.assign(robust=0.0))
+    assert none_differs.verdict == "does not apply"
+    assert none_differs.test == "none: all classes are equally robust"
 
 
 def test_a_class_without_images_takes_no_part_and_too_few_are_refused(found: tuple[Path, studies.StudyResult]) -> None:

@@ -33,7 +33,7 @@ from classwise.studies.runner.study import OfModels
 from classwise.studies.runner.work import Environment
 from classwise.studies.shared.together import RANKS, columns_in_percent
 from classwise.studies.shared.verdicts import classes as classes_of
-from classwise.studies.shared.verdicts import images, tails
+from classwise.studies.shared.verdicts import images, inapplicable, tails
 
 _SOURCE = "benz2020:section3.2-similarity"
 _LEAST = 4  # classes: three have 3 pairs and 6 permutations, too few for a test
@@ -99,6 +99,8 @@ class Similarity(OfModels):
         yield Claim(_SOURCE, text, ruling, rho + p)
         text = f"A class whose mean logits are close to other classes' is less robust ({name})."
         ruling = tails(less.p_less, less.p_greater, test=RANKS, sample=sample)
+        if own["robust"].nunique() == 1:
+            ruling = inapplicable("all classes are equally robust", sample[0])
         yield Claim(_SOURCE, text, ruling, f"{less}, over {len(own)} classes")
 
 

@@ -32,6 +32,7 @@ from classwise.studies.shared.verdicts import (
     falls_short,
     given,
     images,
+    inapplicable,
     omnibus,
     tails,
     undecided,
@@ -97,6 +98,9 @@ def test_several_rulings_make_one() -> None:
         "did not hold", "held", "not decided here", "not enough images",
     ]  # fmt: skip
     assert undecided("no superclasses") == Ruling("not decided here", "none: no superclasses")
+    equal = "all classes are equally robust"
+    assert inapplicable(equal, ENOUGH) == Ruling("does not apply", f"none: {equal}", str(ENOUGH))
+    assert inapplicable(equal, images(3)).verdict == "not enough images"
 
 
 def test_what_is_not_decided_says_how_many_would_decide_it() -> None:

@@ -7,8 +7,9 @@
     not decided here    anything else
 
 A study passes the numbers of a test, never a verdict: `exceeds` and `falls_short` take an interval, `tails` the
-p-values of both directions, `omnibus` the p-value of a test without direction. `all_held`, `agree`, `given`, `either`
-and `contrary` make one ruling of several. The two directions of a test share the level: each has half of it.
+p-values of both directions, `omnibus` the p-value of a test without direction; `undecided` and `inapplicable` take the
+reason why there is no test. `all_held`, `agree`, `given`, `either` and `contrary` make one ruling of several. The two
+directions of a test share the level: each has half of it.
 
 What is not decided comes with the size that would decide it with a probability of 80%, if the effect is as large as
 measured. A test statistic z grows with the square root of the sample n, so that size is n·((z_α + z_0.8)/z)².
@@ -120,6 +121,11 @@ def omnibus(p: float, *, test: str, sample: Samples) -> Ruling:
 def undecided(reason: str) -> Ruling:
     """Of a claim that cannot be tested here."""
     return Ruling("not decided here", f"none: {reason}")
+
+
+def inapplicable(reason: str, sample: Sample) -> Ruling:
+    """Of a claim whose precondition these images rule out: where all classes are at 0%, none is less robust."""
+    return _ruling("does not apply", f"none: {reason}", sample, math.nan, math.nan)
 
 
 def all_held(*rulings: Ruling) -> Ruling:
