@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import classwise as cw
 from classwise import studies
 from classwise.core.errors import UserError
+from classwise.core.meta import AttackInfo, Meta
+from classwise.core.records import Records
 from classwise.metrics import confusion, difference
+from classwise.studies import beta
 from classwise.studies.runner.graph import TrainJob
 from classwise.studies.shared.together import halves
 from classwise.training import recipe
@@ -64,6 +68,27 @@ def test_the_partner_is_most_often_misclassified_as_the_class(found: Found) -> N
     assert [claim.source for claim in result.claims] == ["tian2021:figure4c"] * 3
     assert "trained once" in result.notes[0]
     assert (out / "figures" / "sweep.svg").is_file()
+
+
+def swept(robust: int, each: int = 400) -> Records:
+    """Classes a, b and c with so many images each: a is robust, half of b is misclassified as c, and c as a but for
+    so many."""
+    label = np.repeat(np.arange(3), each)
+    right = np.tile(np.arange(each), 3) < np.repeat([each, each // 2, robust], each)
+    zero = dict.fromkeys(("eps", "confidence", "true_prob", "loss", "distance", "minimal", "step", "queries"), 0)
+    prediction = np.where(right, label, (label + 1) % 3)
+    frame = pd.DataFrame(
+        {"index": np.arange(3 * each), "label": label, "prediction": prediction, "attack": "pgd", **zero}
+    )
+    return Records(frame, Meta(class_names=("a", "b", "c"), attacks={"pgd": AttackInfo()}))
+
+
+@pytest.mark.parametrize(("robust", "verdict"), [(160, "held"), (101, "did not hold"), (40, "did not hold")])
+def test_the_partner_gains_or_its_gain_is_below_the_margin(robust: int, verdict: str) -> None:
+    runs = {6.0: [swept(100)], 0.5: [swept(robust)]}
+    _, partner, _ = beta._claims(runs, ["a"], 0.5, 6.0, 0.02)
+    assert partner.text == "It makes c, most often misclassified as a, more robust."
+    assert partner.verdict == verdict
 
 
 def test_jobs_of_several_seeds_and_classes() -> None:

@@ -27,7 +27,7 @@ from classwise.studies.shared.over_seeds import change_of, points
 from classwise.studies.shared.temperature_sweep import PAPERS_ATTACK, is_the_papers
 from classwise.studies.shared.together import RANKS, halves, smallest
 from classwise.studies.shared.variants import Variant, Variants, check_sweep, class_setting, class_values, sweep_result
-from classwise.studies.shared.verdicts import classes, images, tails
+from classwise.studies.shared.verdicts import classes, either, images, tails
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +35,14 @@ class Beta(Variants):
     """Class-wise β of TRADES, one class's swept.
 
     recipe: of trades or a method built on it; its own β is the base and is added to the sweep. class_name: the class or
-    classes whose β is changed. beta: the values.
+    classes whose β is changed. beta: the values. margin: points of accuracy below which the partner's gain counts as
+    none.
     """
 
     recipe: str = "desk/cifar10/trades"
     class_name: tuple[str, ...] = ()
     beta: tuple[float, ...] = (0.5, 2.0, 6.0)
+    margin: float = 2.0
 
     def variants(self) -> list[Variant]:
         names, base = class_setting(self.recipe, self.set, "beta", self.class_name)
@@ -58,7 +60,7 @@ class Beta(Variants):
         return dataclasses.replace(
             found,
             tables={**found.tables, "partners": ranking},
-            claims=list(_claims(runs, names, lowest, base)) if lowest < base else (),
+            claims=list(_claims(runs, names, lowest, base, self.margin / 100)) if lowest < base else (),
             notes=self.notes(),
         )
 
@@ -89,7 +91,7 @@ def _ranking(changes: pd.DataFrame | None, partners: pd.Series) -> pd.DataFrame:
 
 
 def _claims(
-    runs: Mapping[float, Sequence[Records]], names: Sequence[str], lowest: float, base: float
+    runs: Mapping[float, Sequence[Records]], names: Sequence[str], lowest: float, base: float, margin: float
 ) -> Iterator[Claim]:
     """The partner and the confusion rates are estimated on one half of the images, the gains on the other: an image
     that the base happens to get wrong would otherwise count for both."""
@@ -108,7 +110,8 @@ def _claims(
     gain = change_of(changes, partner)
     text = f"It makes {partner}, most often misclassified as {' or '.join(names)}, more robust."
     numbers = f"{from_to}: {points(gain)}; misclassification rate {rate}, on the other half of the images"
-    yield Claim(source, text, over_seeds.rises(gain, seeds), numbers)
+    ruling = either(over_seeds.rises(gain, seeds), over_seeds.falls(gain, seeds, margin=margin))
+    yield Claim(source, text, ruling, numbers)
     found = rank_test(partners.to_numpy(), np.array([change_of(changes, name).value for name in partners.index]))
     sample = (images(smallest(*runs[base], *runs[lowest])), classes(found.n))
     ruling = tails(found.p_greater, found.p_less, test=RANKS, sample=sample)

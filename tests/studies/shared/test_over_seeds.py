@@ -52,6 +52,14 @@ def test_one_seed_is_the_paired_difference() -> None:
     assert mean.low < mean.value < mean.high
 
 
+def test_a_change_within_the_margin_is_no_gain() -> None:
+    tiny, some = Estimate(0.001, -0.01, 0.012, 500), Estimate(0.01, -0.01, 0.03, 500)
+    assert over_seeds.falls(tiny, 1).verdict == "not decided here"
+    assert over_seeds.falls(tiny, 1, margin=0.02).verdict == "held"
+    assert over_seeds.falls(tiny, 1, margin=0.02).test.endswith("margin 2 points, two-sided 5%")
+    assert over_seeds.falls(some, 1, margin=0.02).verdict == "not decided here"
+
+
 def test_several_seeds_by_hand() -> None:
     """Two images, two seeds, one class moved: both images by the first, one by the second, so they share no error."""
     base = [records(np.array([[0, 0], [1, 1]], dtype=bool))] * 2

@@ -89,9 +89,10 @@ def rises(change: Estimate, seeds: int, threshold: float = 0.0, worst: bool = Fa
     return exceeds(change.low, change.high, threshold, test=test, sample=images(change.support))
 
 
-def falls(change: Estimate, seeds: int, worst: bool = False) -> Ruling:
-    test = (_WORST if worst else _CHANGE)[seeds > 1]
-    return falls_short(change.low, change.high, test=test, sample=images(change.support))
+def falls(change: Estimate, seeds: int, worst: bool = False, margin: float = 0.0) -> Ruling:
+    """Whether it changes by less than 0, or by less than a margin, a fraction that counts as no gain."""
+    test = (_WORST if worst else _CHANGE)[seeds > 1] + (f", margin {100 * margin:g} points" if margin else "")
+    return falls_short(change.low, change.high, margin, test=test, sample=images(change.support))
 
 
 def worst_change(base: Runs, runs: Runs) -> Estimate:
