@@ -42,7 +42,7 @@ def jobs(**changes: Any) -> Graph:
 @pytest.mark.slow
 def test_the_shipped_zoo_has_what_the_protocol_made() -> None:
     tuned = tuple(f"protocol/cifar10/tuned/{name}" for name in ("trades", "dafa", "faal", "class_offsets"))
-    graph = Graph.of(WorstClass(tuned=tuned, scratch=(), repair=False, strong_per_class=0).jobs())
+    graph = Graph.of(WorstClass(tuned=tuned, scratch=(), repair=(), strong_per_class=0).jobs())
     assert {job.name for job in graph} == in_zoo(graph).keys()
 
 
@@ -60,7 +60,11 @@ def test_every_method_starts_from_the_base_of_its_own_seed() -> None:
     assert set(repaired) == {
         f"{name}-{seed}-repaired" for name in ("trades", "trades-tuned", "csl-tuned") for seed in (0, 1)
     }
-    assert not any(job.kind == "derive" for job in jobs(repair=False))
+    assert not any(job.kind == "derive" for job in jobs(repair=()))
+    some = {job.name for job in jobs(repair=("trades-tuned",)) if job.kind == "derive"}
+    assert some == {f"trades-tuned-{seed}-repaired" for seed in (0, 1)}
+    with pytest.raises(UserError, match=r"unknown group to repair 'madry'.* Known: csl-tuned, trades, trades-tuned"):
+        jobs(repair=("madry",))
     assert not any(job.name.startswith("madry") for job in jobs(scratch="none"))
 
 

@@ -2,9 +2,9 @@
 
 For each seed a base is trained from scratch, and every method fine-tunes it for the same number of epochs with the same
 optimiser, inner attack and images. Much of what a fairness method seems to gain, fine-tuning gains without it, so that
-one of the methods is the `control`: differences are to it, paired by seed and by test image. Each base and each
-fine-tuned model is also repaired (`classwise repair`), on the images that its training held out. Other methods may be
-trained from scratch beside the base, which they are compared with.
+one of the methods is the `control`: differences are to it, paired by seed and by test image. Bases and fine-tuned
+models are also repaired (`classwise repair`), all or some of them, on the images that their trainings held out. Other
+methods may be trained from scratch beside the base, which they are compared with.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from classwise import methods
-from classwise.core.errors import UserError, index_of
+from classwise.core.errors import UserError, index_of, lookup
 from classwise.core.repair_folder import RepairFolder
 from classwise.core.threat import Norm
 from classwise.published import printed_gains
@@ -37,6 +37,7 @@ _RECIPES = "protocol/cifar10"
 _METHODS = ("trades", "frl_rwrm", "csl", "wat", "cfa", "dafa", "csr", "faal", "cfol", "class_offsets")
 _TUNED = "tuned"
 _REPAIRED = "repaired"
+_EVERY = "all"
 _COLUMNS = ("clean", "average", "worst", "cv")
 _ALL, _STRONG = "audit", "strong"  # of all images, and under strong attacks of some
 
@@ -58,12 +59,12 @@ class WorstClass(Study):
 
     base: the recipe that the others fine-tune. tuned: recipes that fine-tune it, of the same budget; control: the name
     of the one that the others are compared with. scratch: recipes trained from scratch, compared with the base,
-    or none. seeds:
-    every model is trained once with each. repair: also repair the base and every fine-tuned model by a bias.
-    repair_attack: what the bias is fitted against, by default what a repair takes. keep_average: of the average it may
-    cost at most this. set: settings to change in all recipes. eps, norm: of audits and repairs, instead of what the
-    recipes say. attack: on all test images. per_class: of these, so many of each class. strong: attacks on some test
-    images. strong_per_class: how many of each class, 0 for none. seed: of the audits.
+    or none. seeds: every model is trained once with each. repair: whose models are also repaired by a bias: all, none,
+    or groups by name, such as trades (the base) and trades-tuned (fine-tuned from it). repair_attack: what the bias is
+    fitted against, by default what a repair takes. keep_average: of the average it may cost at most this. set: settings
+    to change in all recipes. eps, norm: of audits and repairs, instead of what the recipes say. attack: on all test
+    images. per_class: of these, so many of each class. strong: attacks on some test images. strong_per_class: how many
+    of each class, 0 for none. seed: of the audits.
     """
 
     base: str = f"{_RECIPES}/trades"
@@ -71,7 +72,7 @@ class WorstClass(Study):
     control: str = "trades"
     scratch: tuple[str, ...] = tuple(f"{_RECIPES}/{name}" for name in ("fast", "madry", "wat"))
     seeds: tuple[int, ...] = (0, 1, 2)
-    repair: bool = True
+    repair: tuple[str, ...] = (_EVERY,)
     repair_attack: str | None = None
     keep_average: float | None = 0.015
     set: tuple[str, ...] = ()
@@ -98,7 +99,9 @@ class WorstClass(Study):
         scratch = [self._trained(_name(recipe), recipe, base.name) for recipe in self.scratch]
         control = self._control()
         tuned = [self._trained(_tuned(recipe), recipe, control, base) for recipe in self.tuned]
-        repaired = [self._repaired(group) for group in (base, *tuned) if self.repair]
+        repairable = {group.name: group for group in (base, *tuned)}
+        chosen = list(repairable) if self.repair == (_EVERY,) else self.repair
+        repaired = [self._repaired(lookup("group to repair", name, repairable)) for name in chosen]
         return [base, *scratch, *tuned, *repaired]
 
     def _control(self) -> str:
