@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -166,6 +167,27 @@ class TestAudits:
         shown = CliRunner().invoke(app, ["show", str(filled / NAME / own["folder"])])
         assert shown.exit_code == 0, shown.output
         assert not any(str(audited.parent).encode() in content for content in contents(filled).values())
+
+    def test_one_that_is_added_later_is_stored_as_if_it_had_been_given_at_once(
+        self, run: Path, filled: Path, audited: Path, tmp_path: Path
+    ) -> None:
+        again = shutil.copytree(audited, tmp_path / "again")
+        adding.add(run, NAME, tmp_path / "both", audited=[audited, again])
+        before = contents(filled)
+        ran = CliRunner().invoke(app, ["zoo", "add-audits", NAME, str(again), "--zoo", str(filled)])
+        assert ran.exit_code == 0, ran.output
+        assert contents(filled) == contents(tmp_path / "both") != before
+        assert not checking.check(zoo.in_folder(filled), zoo.in_folder(filled).entry(NAME)).wrong
+
+    def test_another_models_audit_is_not_added_later_either(self, audited: Path, tmp_path: Path) -> None:
+        other = made_training(tmp_path / "other", weights_seed=9)
+        adding.add(other, NAME, tmp_path / "zoo")
+        before = contents(tmp_path / "zoo")
+        with pytest.raises(cw.UserError, match="is of another model"):
+            adding.add_audits(NAME, tmp_path / "zoo", [audited])
+        with pytest.raises(cw.UserError, match="digits/resnet2/wat-0"):
+            adding.add_audits("digits/resnet2/wat-0", tmp_path / "zoo", [audited])
+        assert contents(tmp_path / "zoo") == before
 
     def test_another_models_audit_is_refused(self, audited: Path, tmp_path: Path) -> None:
         other = made_training(tmp_path / "other", weights_seed=9)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -11,8 +11,11 @@ from rich.markup import escape
 
 from classwise.core.errors import UserError
 
+if TYPE_CHECKING:
+    from classwise.zoo.adding import Added
+
 app = typer.Typer(
-    help="The trained models that come with classwise: add one, check them. See also: classwise list zoo.",
+    help="The trained models that come with classwise: add one or audits of one, check them. See also: classwise list zoo.",
     no_args_is_help=True,
 )
 
@@ -33,21 +36,45 @@ def add(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model of that name.")] = False,
 ) -> None:  # fmt: skip
     """Add a trained or repaired model: its weights, recipe, history, audits and cost, and their digests in the index."""
-    from classwise.models.zoo import open_zoo
     from classwise.zoo import adding
 
-    folder = zoo
-    if folder is None:
-        used = open_zoo()
-        if used.url is not None:
-            raise UserError(f"the zoo in use is fetched from {used.url}; give --zoo FOLDER to add to one of your own.")
-        folder = used.folder
+    folder = _own(zoo)
     added = adding.add(
         run, name, folder, audited=audit or (), half=half, force=force, cores=cores, root=root, overwrite=overwrite
     )
+    _show(added, folder)
+
+
+@app.command("add-audits")
+def add_audits(
+    name: Annotated[str, typer.Argument(help="A model of the zoo, e.g. cifar10/resnet16/wat-0.")],
+    audit: Annotated[list[Path], typer.Argument(help="Run folders of audits of it.")],
+    zoo: Annotated[Path | None, _FOLDER] = None,
+) -> None:
+    """Add further audits of a model that the zoo has; its other files stay as they are."""
+    from classwise.zoo import adding
+
+    folder = _own(zoo)
+    _show(adding.add_audits(name, folder, audit), folder)
+
+
+def _own(zoo: Path | None) -> Path:
+    """The folder of the zoo that is added to."""
+    from classwise.models.zoo import open_zoo
+
+    if zoo is not None:
+        return zoo
+    used = open_zoo()
+    if used.url is not None:
+        raise UserError(f"the zoo in use is fetched from {used.url}; give --zoo FOLDER to add to one of your own.")
+    return used.folder
+
+
+def _show(added: Added, folder: Path) -> None:
     for remark in added.remarks:
         typer.echo(f"{remark}.")
-    typer.echo(f"{added.entry.spec}: {len(added.entry.files)} files, {added.bytes / 1000:,.0f} kB, in {folder / name}.")
+    spec, files = added.entry.spec, added.entry.files
+    typer.echo(f"{spec}: {len(files)} files, {added.bytes / 1000:,.0f} kB, in {folder / added.entry.name}.")
 
 
 @app.command()

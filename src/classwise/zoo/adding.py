@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import tomli_w
@@ -21,6 +22,7 @@ from classwise.core.run_folder import TrainingFolder, kind_of
 from classwise.core.run_lock import LOCK, WRITER, writing
 from classwise.core.spec import split
 from classwise.core.storage import atomic_write_text, file_digest
+from classwise.core.toml import tomllib
 from classwise.models import zoo as reading
 from classwise.models.checkpoint import read_checkpoint
 from classwise.models.zoo import ENTRY, FORMAT, INDEX, Entry, Zoo
@@ -100,11 +102,33 @@ def add(
                 "cost": _cost(source.seconds, cores),
             }
             about["audits"] = _store_audits(kept, made.path, reading.PREFIX + name)
-            about["cost"] |= {"audit_core_hours": _hours(sum(own["seconds"] for own in about["audits"]), cores)}
-            atomic_write_text(made.path / ENTRY, tomli_w.dumps(plain(about)))
-            entry = Entry(name, plain(about), digests(made.path))
-            _replace(made.path, folder / name)
-        write_index(folder, {**known.entries, name: entry})
+            about["cost"]["audit_core_hours"] = _audit_hours(about)
+            return _put(made.path, about, known, folder, remarks)
+
+
+def add_audits(name: str, folder: Path, audited: Sequence[Path]) -> Added:
+    """Add further audits of a model that the zoo in `folder` has, as if they had been given with it."""
+    with writing(folder, wait=True):
+        known = reading.in_folder(folder)
+        entry = known.entry(name)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".adding-") as scratch:
+            made = Path(scratch) / "entry"
+            shutil.copytree(folder / entry.name, made)
+            about = tomllib.loads((made / ENTRY).read_text(encoding="utf-8"))
+            kept = [_audit_of(path, about["fingerprint"]) for path in audited]
+            before = {own["folder"].rpartition("/")[2]: Audit.load(made / own["folder"]) for own in about["audits"]}
+            about["audits"] += _store_audits(kept, made, entry.spec, before)
+            about["cost"]["audit_core_hours"] = _audit_hours(about)
+            return _put(made, about, known, folder, ())
+
+
+def _put(made: Path, about: Mapping[str, Any], known: Zoo, folder: Path, remarks: Sequence[str]) -> Added:
+    """Put the finished folder of a model into the zoo, and the model into its index."""
+    name = str(about["name"])
+    atomic_write_text(made / ENTRY, tomli_w.dumps(plain(about)))
+    entry = Entry(name, plain(about), digests(made))
+    _replace(made, folder / name)
+    write_index(folder, {**known.entries, name: entry})
     size = sum((folder / name / file).stat().st_size for file in entry.files)
     return Added(entry=entry, bytes=size, remarks=remarks)
 
@@ -236,10 +260,13 @@ def _choose_precision(
     return list(again.values()), [*remarks, f"weights in half precision (float16); {what}"]
 
 
-def _store_audits(kept: Sequence[Audit], folder: Path, spec: str) -> list[dict[str, Any]]:
+def _store_audits(
+    kept: Sequence[Audit], folder: Path, spec: str, before: Mapping[str, Audit] = MappingProxyType({})
+) -> list[dict[str, Any]]:
+    """Store audits in folders that differ from each other's, and from those of the audits before."""
     named: dict[str, Audit] = {}
     for audit in kept:
-        named[audits.folder_name(audit, named)] = audit
+        named[audits.folder_name(audit, {**before, **named})] = audit
     for name, audit in named.items():
         audits.store(audit, folder / "audits" / name, spec)
     return [audits.about(audit, f"audits/{name}") for name, audit in named.items()]
@@ -263,6 +290,10 @@ def _cost(seconds: float | None, cores: int) -> dict[str, Any]:
         "training_seconds": None if seconds is None else round(seconds, 1),
         "training_core_hours": None if seconds is None else _hours(seconds, cores),
     }
+
+
+def _audit_hours(about: Mapping[str, Any]) -> float:
+    return _hours(sum(own["seconds"] for own in about["audits"]), about["cost"]["cores"])
 
 
 def _hours(seconds: float, cores: int) -> float:
