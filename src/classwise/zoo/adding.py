@@ -6,10 +6,9 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import tomli_w
@@ -116,7 +115,7 @@ def add_audits(name: str, folder: Path, audited: Sequence[Path]) -> Added:
             shutil.copytree(folder / entry.name, made)
             about = tomllib.loads((made / ENTRY).read_text(encoding="utf-8"))
             kept = [_audit_of(path, about["fingerprint"]) for path in audited]
-            before = {own["folder"].rpartition("/")[2]: Audit.load(made / own["folder"]) for own in about["audits"]}
+            before = [own["folder"].rpartition("/")[2] for own in about["audits"]]
             about["audits"] += _store_audits(kept, made, entry.spec, before)
             about["cost"]["audit_core_hours"] = _audit_hours(about)
             return _put(made, about, known, folder, ())
@@ -260,13 +259,11 @@ def _choose_precision(
     return list(again.values()), [*remarks, f"weights in half precision (float16); {what}"]
 
 
-def _store_audits(
-    kept: Sequence[Audit], folder: Path, spec: str, before: Mapping[str, Audit] = MappingProxyType({})
-) -> list[dict[str, Any]]:
-    """Store audits in folders that differ from each other's, and from those of the audits before."""
+def _store_audits(kept: Sequence[Audit], folder: Path, spec: str, before: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Store audits in folders that differ from each other's, and from those before."""
     named: dict[str, Audit] = {}
     for audit in kept:
-        named[audits.folder_name(audit, {**before, **named})] = audit
+        named[audits.folder_name(audit, {*before, *named})] = audit
     for name, audit in named.items():
         audits.store(audit, folder / "audits" / name, spec)
     return [audits.about(audit, f"audits/{name}") for name, audit in named.items()]

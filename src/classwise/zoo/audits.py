@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,7 @@ def seconds(audit: Audit) -> float:
     return float(sum(own.get("seconds", 0.0) for own in audit.timing.get("attacks", {}).values()))
 
 
-def folder_name(audit: Audit, taken: Mapping[str, Audit]) -> str:
+def folder_name(audit: Audit, taken: Collection[str]) -> str:
     """The folder of an audit in the zoo, by its attacks."""
     name = "+".join(map(safe_name, asked_for(audit)))[:60]
     alike = [other for other in taken if other == name or other.rpartition("-")[0] == name]

@@ -115,9 +115,8 @@ class TestAudits:
         wanted = {"base": NAME, "look": f"{NAME}/audits/fgsm"}
         assert from_zoo.in_zoo(Graph.of([TRAIN, self.asked(options={"coverage": "survivors"})])) == wanted
         run, few = tmp_path / "run", tmp_path / "few"
-        cw.audit(
-            run / "best.pt", "digits", "fgsm", 0.15, per_class=2, coverage="survivors", out=few, progress=False
-        )  # fmt: skip
+        options = {"per_class": 2, "coverage": "survivors", "progress": False}
+        cw.audit(run / "best.pt", "digits", "fgsm", 0.15, out=few, **options)
         adding.add(run, NAME, audited, audited=[few], overwrite=True)
         assert from_zoo.in_zoo(Graph.of([TRAIN, self.asked(options={"coverage": "survivors"})])) == wanted
         assert from_zoo.in_zoo(Graph.of([TRAIN, self.asked()])) == {"base": NAME}
